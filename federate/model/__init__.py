@@ -1,0 +1,1 @@
+"""Words: what things are. Pure: no I/O, no clock, no randomness."""

@@ -1,0 +1,181 @@
+"""The marks federate leaves: what is ours, from which hub, virtual node and hub pod.
+
+Uids and hashes stand in labels (they can be selected on), names in annotations (they may be longer
+than a label value). Everything with our prefix is written by federate alone: it never flows from
+hub metadata, so a user cannot forge a mark or a record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    annotations_of,
+    labels_of,
+    uid_of,
+)
+
+PREFIX = "federate.dev/"
+FIELD_MANAGER = "federate"
+
+# -- labels of everything federate makes in a target --
+HUB_LABEL = PREFIX + "hub"
+"""Uid of the hub's kube-system namespace."""
+VIRTUAL_NODE_LABEL = PREFIX + "virtual-node"
+"""Hash of hub and node name, so that one selector finds, and one excludes, a node's objects."""
+HUB_POD_UID_LABEL = PREFIX + "hub-pod-uid"
+
+# -- annotations of mirrors --
+NODE_NAME_ANNOTATION = PREFIX + "node-name"
+HUB_POD_NAMESPACE_ANNOTATION = PREFIX + "hub-pod-namespace"
+HUB_POD_NAME_ANNOTATION = PREFIX + "hub-pod-name"
+HUB_GENERATION_ANNOTATION = PREFIX + "hub-generation"
+MANAGED_KEYS_ANNOTATION = PREFIX + "managed-keys"
+"""Which label and annotation keys came from the hub: the base of their three-way merge."""
+
+# -- annotations of target namespaces that federate made --
+HUB_NAMESPACE_ANNOTATION = PREFIX + "hub-namespace"
+
+# -- annotations of hub pods --
+RECORD_ANNOTATION = PREFIX + "mirror"
+TARGET_ANNOTATION = PREFIX + "target"
+TARGET_NODE_ANNOTATION = PREFIX + "target-node"
+
+# -- annotations of the Node --
+NODE_HUB_ANNOTATION = PREFIX + "hub"
+LAST_APPLIED_ANNOTATION = PREFIX + "last-applied"
+LAST_APPLIED_STATUS_ANNOTATION = PREFIX + "last-applied-status"
+ANCHORS_ANNOTATION = PREFIX + "anchors"
+REINSTALL_ANNOTATION = PREFIX + "reinstall"
+
+_MIRROR_MARKS = (HUB_LABEL, VIRTUAL_NODE_LABEL, HUB_POD_UID_LABEL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """One virtual node of one hub: the bound of every list, sweep and delete in a target."""
+
+    hub_id: str
+    node_name: str
+
+    @property
+    def virtual_node_hash(self) -> str:
+        """Sixteen hex digits that stand for hub and node name in a label."""
+        text = f"{self.hub_id}\n{self.node_name}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def selector(self) -> str:
+        """Label selector of what this virtual node made."""
+        return f"{HUB_LABEL}={self.hub_id},{VIRTUAL_NODE_LABEL}={self.virtual_node_hash}"
+
+    @property
+    def others_selector(self) -> str:
+        """Label selector of everything else (objects without the label included)."""
+        return f"{VIRTUAL_NODE_LABEL}!={self.virtual_node_hash}"
+
+    def labels(self) -> dict[str, str]:
+        """The labels of everything this virtual node makes."""
+        return {HUB_LABEL: self.hub_id, VIRTUAL_NODE_LABEL: self.virtual_node_hash}
+
+    def owns(self, obj: JsonObject) -> bool:
+        """Tell whether the object carries exactly this scope's marks."""
+        labels = labels_of(obj)
+        return (
+            labels.get(HUB_LABEL) == self.hub_id
+            and labels.get(VIRTUAL_NODE_LABEL) == self.virtual_node_hash
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Which hub pod a mirror stands for."""
+
+    scope: Scope
+    pod: ObjectKey
+    pod_uid: str
+
+    def labels(self) -> dict[str, str]:
+        """The labels a mirror carries."""
+        return {**self.scope.labels(), HUB_POD_UID_LABEL: self.pod_uid}
+
+    def annotations(self) -> dict[str, str]:
+        """The annotations a mirror carries."""
+        return {
+            NODE_NAME_ANNOTATION: self.scope.node_name,
+            HUB_POD_NAMESPACE_ANNOTATION: self.pod.namespace,
+            HUB_POD_NAME_ANNOTATION: self.pod.name,
+        }
+
+
+def origin_of(obj: JsonObject) -> Origin | None:
+    """Read the origin of a mirror; None where any mark is missing or they contradict."""
+    labels, annotations = labels_of(obj), annotations_of(obj)
+    scope = Scope(
+        hub_id=labels.get(HUB_LABEL, ""), node_name=annotations.get(NODE_NAME_ANNOTATION, "")
+    )
+    pod = ObjectKey(
+        annotations.get(HUB_POD_NAMESPACE_ANNOTATION, ""),
+        annotations.get(HUB_POD_NAME_ANNOTATION, ""),
+    )
+    uid = labels.get(HUB_POD_UID_LABEL, "")
+    if not (scope.owns(obj) and pod.namespace and pod.name and uid):
+        return None
+    return Origin(scope=scope, pod=pod, pod_uid=uid)
+
+
+def carries_marks(obj: JsonObject) -> bool:
+    """Tell whether the object is somebody's mirror, whatever hub it names (C3)."""
+    labels = labels_of(obj)
+    return any(mark in labels for mark in _MIRROR_MARKS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorRecord:
+    """What a hub pod remembers of its mirror: where it is or will be, and its uid once known.
+
+    Without `mirror_uid` it is an *intent*: a create may have been sent. `intended_at` is an
+    RFC 3339 instant. A record names the hub pod's uid, because people copy manifests with their
+    annotations.
+    """
+
+    pod_uid: str
+    mirror: ObjectKey
+    mirror_uid: str = ""
+    intended_at: str = ""
+
+    def format(self) -> str:
+        """Render as the annotation's value."""
+        value = {
+            "podUID": self.pod_uid,
+            "namespace": self.mirror.namespace,
+            "name": self.mirror.name,
+        }
+        if self.mirror_uid:
+            value["uid"] = self.mirror_uid
+        if self.intended_at:
+            value["intendedAt"] = self.intended_at
+        return json.dumps(value, separators=(",", ":"))
+
+
+def record_of(hub_pod: JsonObject) -> MirrorRecord | None:
+    """Read a hub pod's record; None where there is none, it is unreadable, or another pod's."""
+    text = annotations_of(hub_pod).get(RECORD_ANNOTATION)
+    if not text:
+        return None
+    try:
+        value: JsonDict = json.loads(text)
+        record = MirrorRecord(
+            pod_uid=str(value["podUID"]),
+            mirror=ObjectKey(str(value["namespace"]), str(value["name"])),
+            mirror_uid=str(value.get("uid", "")),
+            intended_at=str(value.get("intendedAt", "")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return record if record.pod_uid == uid_of(hub_pod) else None

@@ -1,0 +1,56 @@
+"""Hub names become target names, for every namespace strategy. Deterministic and collision-free.
+
+`prefixed` gives each hub its own target namespaces; `same` keeps the name (opt-in, one trusted
+hub). A pod keeps its own name in both: one hub pod key has one mirror key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+
+from federate.model.marks import Scope
+
+NAME_LIMIT = 63
+"""Namespaces are DNS labels (RFC 1123)."""
+
+SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+
+
+class NamespaceStrategy(StrEnum):
+    """How a hub namespace finds its target namespace."""
+
+    PREFIXED = "prefixed"
+    SAME = "same"
+
+
+def short_hub_id(hub_id: str) -> str:
+    """Eight hex digits that tell hubs apart in names; the full id stands in the labels."""
+    return hashlib.sha256(hub_id.encode()).hexdigest()[:8]
+
+
+def fit_name(name: str, limit: int = NAME_LIMIT) -> str:
+    """Cut a name to `limit`, keeping it distinct by a hash of the whole."""
+    if len(name) <= limit:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: limit - 9].rstrip('-.')}-{digest}"
+
+
+def target_namespace(strategy: NamespaceStrategy, hub_id: str, namespace: str) -> str:
+    """Name the target namespace of a hub namespace."""
+    match strategy:
+        case NamespaceStrategy.SAME:
+            return namespace
+        case NamespaceStrategy.PREFIXED:
+            return fit_name(f"hub-{short_hub_id(hub_id)}-{namespace}")
+
+
+def anchor_name(scope: Scope) -> str:
+    """Name the anchor ConfigMap of a virtual node; the same in each target namespace."""
+    return f"federate-anchor-{scope.virtual_node_hash}"
+
+
+def leader_lease_name(node_name: str) -> str:
+    """Name the leader lease of a virtual node."""
+    return f"federate-{node_name}"

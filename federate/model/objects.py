@@ -1,0 +1,93 @@
+"""JSON objects as they travel, and safe ways to read them.
+
+Objects stay JSON from wire to wire: unknown fields survive. What comes in is read-only
+(`JsonObject`); what goes out is a fresh `dict`. Accessors return empty values for what is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+JsonObject: TypeAlias = Mapping[str, Any]
+JsonDict: TypeAlias = dict[str, Any]
+
+_EMPTY: JsonObject = {}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectKey:
+    """Namespace and name; the namespace is "" for cluster-scoped objects."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def parse_key(text: str) -> ObjectKey:
+    """Read `namespace/name` or `name`."""
+    namespace, slash, name = text.partition("/")
+    return ObjectKey(namespace, name) if slash else ObjectKey("", text)
+
+
+def metadata_of(obj: JsonObject) -> JsonObject:
+    """Return the metadata, empty where there is none."""
+    return obj.get("metadata") or _EMPTY
+
+
+def key_of(obj: JsonObject) -> ObjectKey:
+    """Return the object's key."""
+    meta = metadata_of(obj)
+    return ObjectKey(meta.get("namespace") or "", meta.get("name") or "")
+
+
+def uid_of(obj: JsonObject) -> str:
+    """Return the uid, "" where there is none."""
+    uid: str = metadata_of(obj).get("uid") or ""
+    return uid
+
+
+def resource_version_of(obj: JsonObject) -> str:
+    """Return the resourceVersion; it is opaque and never ordered."""
+    version: str = metadata_of(obj).get("resourceVersion") or ""
+    return version
+
+
+def labels_of(obj: JsonObject) -> Mapping[str, str]:
+    """Return the labels."""
+    return metadata_of(obj).get("labels") or {}
+
+
+def annotations_of(obj: JsonObject) -> Mapping[str, str]:
+    """Return the annotations."""
+    return metadata_of(obj).get("annotations") or {}
+
+
+def spec_of(obj: JsonObject) -> JsonObject:
+    """Return the spec."""
+    return obj.get("spec") or _EMPTY
+
+
+def status_of(obj: JsonObject) -> JsonObject:
+    """Return the status."""
+    return obj.get("status") or _EMPTY
+
+
+def is_terminating(obj: JsonObject) -> bool:
+    """Tell whether the object carries a deletionTimestamp."""
+    return bool(metadata_of(obj).get("deletionTimestamp"))
+
+
+def controller_of(obj: JsonObject) -> JsonObject | None:
+    """Return the ownerReference with `controller: true`, if there is one."""
+    references: Sequence[JsonObject] = metadata_of(obj).get("ownerReferences") or ()
+    return next((r for r in references if r.get("controller")), None)
+
+
+def condition_of(obj: JsonObject, condition_type: str) -> JsonObject | None:
+    """Return the status condition of that type, if there is one."""
+    conditions: Sequence[JsonObject] = status_of(obj).get("conditions") or ()
+    return next((c for c in conditions if c.get("type") == condition_type), None)

@@ -1,0 +1,42 @@
+"""The Kubernetes resources federate reads or writes: where each lives in the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One resource of the API: `group_version` is `v1` or `group/version`."""
+
+    group_version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def root(self) -> str:
+        """The path in front of `namespaces/` or the plural, without a trailing slash."""
+        core = "/" not in self.group_version
+        return f"/api/{self.group_version}" if core else f"/apis/{self.group_version}"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path of a collection (no name), an object, or its subresource."""
+        parts = [self.root]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/".join(parts)
+
+
+PODS = Resource(group_version="v1", plural="pods", kind="Pod", namespaced=True)
+NODES = Resource(group_version="v1", plural="nodes", kind="Node", namespaced=False)
+NAMESPACES = Resource(group_version="v1", plural="namespaces", kind="Namespace", namespaced=False)
+CONFIGMAPS = Resource(group_version="v1", plural="configmaps", kind="ConfigMap", namespaced=True)
+SERVICEACCOUNTS = Resource(
+    group_version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True
+)
+EVENTS = Resource(group_version="events.k8s.io/v1", plural="events", kind="Event", namespaced=True)
+LEASES = Resource(
+    group_version="coordination.k8s.io/v1", plural="leases", kind="Lease", namespaced=True
+)

@@ -1,0 +1,26 @@
+"""Run `async def` tests on a fresh event loop each, in debug mode, bounded in time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import pytest
+
+ASYNC_TEST_TIMEOUT_SECONDS = 60.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+
+    async def bounded() -> None:
+        async with asyncio.timeout(ASYNC_TEST_TIMEOUT_SECONDS):
+            await pyfuncitem.obj(**arguments)
+
+    with asyncio.Runner(debug=True) as runner:
+        runner.run(bounded())
+    return True
