@@ -1,0 +1,350 @@
+"""Ask one API server: get, list, watch, create, patch, replace, delete on plain JSON.
+
+The one place where requests leave for a cluster. Every request is bounded in time, carries fresh
+credentials, and ends either with JSON or with an error of `federate.errors`; a watch that falls
+silent ends too. Nothing is retried here but a read on a dead kept connection, and once after a 401.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import aiohttp
+import structlog
+from cachetools import LRUCache
+
+from federate.cluster.failures import Attempt, refused, unreachable
+from federate.cluster.port import PAGE_SIZE, Listing, WatchEvent
+from federate.cluster.sessions import Access, Credentials, SessionPools
+from federate.cluster.wire import (
+    Call,
+    LineSplitter,
+    collection_call,
+    create_call,
+    delete_options,
+    object_call,
+    parse_event,
+    parse_object,
+    selectors,
+    write_query,
+)
+from federate.errors import ClusterError, Expired, NotFound, Unauthorized, Unreachable
+from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
+from federate.model.resources import Resource
+from federate.patch.document import PatchBody
+
+log = structlog.get_logger()
+
+CONNECT_SECONDS = 5.0
+"""TCP and TLS. Shorter fails across continents, longer hides a target that drops packets."""
+
+REQUEST_TIMEOUT_SECONDS = 30.0
+"""One request with its whole reply. API servers give up after 60 s; a page of 500 fits in 5."""
+
+SILENCE_SECONDS = 90.0
+"""A watch without a byte for so long is dead: bookmarks come about once a minute."""
+
+# TimeoutError is an OSError; RuntimeError is how aiohttp refuses a session or connection that was
+# closed in the meantime.
+_TRANSPORT_FAILURES = (aiohttp.ClientError, OSError, RuntimeError)
+
+
+class Observer(Protocol):
+    """Counts requests. `outcome` is "ok", "Cancelled" or the name of the error class."""
+
+    def __call__(self, *, verb: str, resource: str, outcome: str, seconds: float) -> None:
+        """Take note of one ended request; for a watch `seconds` is how long it lasted."""
+
+
+def ignore_requests(*, verb: str, resource: str, outcome: str, seconds: float) -> None:
+    """Observe nothing."""
+
+
+class ClusterClient:
+    """One API server, one identity. Raises only `ClusterError` and its children.
+
+    `silence_seconds` bounds the pauses of a watch, `request_timeout_seconds` everything else.
+    `aclose` it in the event loop that used it.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        credentials: Credentials,
+        request_timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+        silence_seconds: float = SILENCE_SECONDS,
+        observer: Observer = ignore_requests,
+        pools: SessionPools | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._credentials = credentials
+        self._request_timeout_seconds = request_timeout_seconds
+        self._silence_seconds = silence_seconds
+        self._observer = observer
+        self._pools = pools if pools is not None else SessionPools()
+        self._clock = clock
+        self._warnings_seen: LRUCache[str, bool] = LRUCache(maxsize=256)
+
+    async def server_url(self) -> str:
+        """Return the API server's URL, as the kubeconfig has it now."""
+        return (await self._credentials.current()).server
+
+    async def get(self, resource: Resource, key: ObjectKey, *, subresource: str = "") -> JsonDict:
+        """Read one object from the quorum."""
+        return await self._json(object_call("get", "GET", resource, key, subresource=subresource))
+
+    async def raw_get(self, path: str) -> JsonDict:
+        """Read a document that is no resource: `/version`, `/openapi/v3`."""
+        call = Call(verb="get", method="GET", path=path, resource="", subject=path)
+        return await self._json(call)
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str | None = None,
+        metadata_only: bool = False,
+    ) -> Listing:
+        """Read all pages; starts again once when the continue token expires on the way."""
+        query = selectors(label_selector, field_selector) | {"limit": str(PAGE_SIZE)}
+        if resource_version is not None:
+            query["resourceVersion"] = resource_version
+        call = collection_call(
+            "list", resource, namespace, query=query, metadata_only=metadata_only
+        )
+        try:
+            return await self._all_pages(call)
+        except Expired:
+            return await self._all_pages(call)
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        resource_version: str,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        timeout_seconds: float = 300,
+        metadata_only: bool = False,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """Follow changes after `resource_version`. `aclose` the iterator where you stop early.
+
+        Raises:
+            Expired: list again.
+            Unreachable: the connection broke or fell silent; watch again from the last version.
+        """
+        query = selectors(label_selector, field_selector) | {
+            "watch": "true",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(1, int(timeout_seconds))),
+        }
+        call = collection_call(
+            "watch", resource, namespace, query=query, metadata_only=metadata_only
+        )
+        attempt, lines = self._attempt(call), LineSplitter()
+        async with self._observed(call), self._opened(call, watching=True) as response:
+            while chunk := await self._next_chunk(response, attempt):
+                for line in lines.feed(chunk):
+                    yield parse_event(line, attempt)
+
+    async def create(
+        self, resource: Resource, body: JsonObject, *, namespace: str = "", dry_run: bool = False
+    ) -> JsonDict:
+        """Create; fields the server does not know are dropped, and warned about."""
+        key = ObjectKey(namespace or key_of(body).namespace, key_of(body).name)
+        return await self._json(create_call(resource, key, body, dry_run=dry_run))
+
+    async def patch(
+        self,
+        resource: Resource,
+        key: ObjectKey,
+        patch: PatchBody,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> JsonDict:
+        """Patch; a `metadata.uid` or `metadata.resourceVersion` in the body is a precondition."""
+        call = object_call(
+            "patch",
+            "PATCH",
+            resource,
+            key,
+            subresource=subresource,
+            body=patch.body,
+            content_type=patch.media_type,
+            query=write_query(dry_run=dry_run),
+        )
+        return await self._json(call)
+
+    async def replace(
+        self, resource: Resource, key: ObjectKey, body: JsonObject, *, subresource: str = ""
+    ) -> JsonDict:
+        """Replace; the body's resourceVersion is the precondition."""
+        call = object_call(
+            "replace",
+            "PUT",
+            resource,
+            key,
+            subresource=subresource,
+            body=body,
+            query=write_query(dry_run=False),
+        )
+        return await self._json(call)
+
+    async def delete(
+        self,
+        resource: Resource,
+        key: ObjectKey,
+        *,
+        uid: str,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
+    ) -> JsonDict | None:
+        """Delete that very uid; None where it was gone.
+
+        The reply is the object as it stands, or a `Status` where the server says no more than that
+        it is done.
+
+        Raises:
+            Conflict: the name belongs to another uid, or the version is another.
+        """
+        options = delete_options(
+            uid=uid, resource_version=resource_version, grace_seconds=grace_seconds
+        )
+        try:
+            return await self._json(object_call("delete", "DELETE", resource, key, body=options))
+        except NotFound:
+            return None
+
+    async def aclose(self) -> None:
+        """Close all connections; whatever is in flight fails as `Unreachable`."""
+        await self._pools.aclose()
+
+    async def _all_pages(self, call: Call) -> Listing:
+        items: list[JsonDict] = []
+        query = dict(call.query)
+        while True:
+            page = await self._json(replace(call, query=query))
+            items.extend(page.get("items") or ())
+            metadata = page.get("metadata") or {}
+            token = metadata.get("continue")
+            if not token:
+                return Listing(items=items, resource_version=metadata.get("resourceVersion") or "")
+            query.pop("resourceVersion", None)  # the token stands for the version too
+            query["continue"] = token
+
+    async def _json(self, call: Call) -> JsonDict:
+        attempt = self._attempt(call)
+        async with self._observed(call):
+            async with self._opened(call, watching=False) as response:
+                try:
+                    body = await response.read()
+                except _TRANSPORT_FAILURES as error:
+                    raise unreachable(attempt, error) from error
+            return parse_object(body, attempt)
+
+    async def _next_chunk(self, response: aiohttp.ClientResponse, attempt: Attempt) -> bytes:
+        try:
+            return await response.content.readany()
+        except TimeoutError as error:
+            detail = f"the watch was silent for {self._silence_seconds:g} s"
+            raise attempt.failure(Unreachable, detail) from error
+        except _TRANSPORT_FAILURES as error:
+            raise unreachable(attempt, error) from error
+
+    @asynccontextmanager
+    async def _observed(self, call: Call) -> AsyncIterator[None]:
+        started = self._clock()
+        outcome = "Cancelled"
+        try:
+            yield
+            outcome = "ok"
+        except ClusterError as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            seconds = self._clock() - started
+            self._observer(verb=call.verb, resource=call.resource, outcome=outcome, seconds=seconds)
+
+    @asynccontextmanager
+    async def _opened(self, call: Call, *, watching: bool) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send the request; yields a success whose body is still to be read."""
+        access = await self._credentials.current()
+        async with AsyncExitStack() as held:
+            try:
+                response = await self._send(held, call, access, watching=watching)
+            except Unauthorized:
+                await held.aclose()
+                renewed = await self._credentials.renew(access)
+                if renewed is access:
+                    raise
+                response = await self._send(held, call, renewed, watching=watching)
+            yield response
+
+    async def _send(
+        self, held: AsyncExitStack, call: Call, access: Access, *, watching: bool
+    ) -> aiohttp.ClientResponse:
+        """Return a success; what must be released afterwards is pushed on `held`."""
+        attempt = self._attempt(call)
+        if self._pools.closed:
+            raise attempt.failure(Unreachable, "the client is closed")
+        session = await held.enter_async_context(self._pools.lend(access))
+        bound = self._request_timeout_seconds
+        try:
+            async with asyncio.timeout(bound if watching else None):
+                response = await session.request(
+                    call.method,
+                    access.server + call.path,
+                    params=call.query,
+                    data=call.body,
+                    headers=_headers_of(call, access),
+                    timeout=self._timeout(watching=watching),
+                    proxy=access.proxy,
+                    server_hostname=access.server_hostname,
+                    allow_redirects=False,
+                )
+                held.callback(response.close)
+                self._note_warnings(response)
+                if response.ok and response.status < 300:
+                    return response
+                body = await response.read()
+        except _TRANSPORT_FAILURES as error:
+            raise unreachable(attempt, error) from error
+        raise refused(attempt, status=response.status, body=body, headers=response.headers)
+
+    def _timeout(self, *, watching: bool) -> aiohttp.ClientTimeout:
+        if watching:
+            return aiohttp.ClientTimeout(
+                sock_connect=CONNECT_SECONDS, sock_read=self._silence_seconds
+            )
+        return aiohttp.ClientTimeout(
+            total=self._request_timeout_seconds, sock_connect=CONNECT_SECONDS
+        )
+
+    def _note_warnings(self, response: aiohttp.ClientResponse) -> None:
+        for text in response.headers.getall("Warning", ()):
+            if text not in self._warnings_seen:
+                self._warnings_seen[text] = True
+                log.debug("api server warns", cluster=self.name, warning=text[:256])
+
+    def _attempt(self, call: Call) -> Attempt:
+        return Attempt(cluster=self.name, verb=call.verb, subject=call.subject)
+
+
+def _headers_of(call: Call, access: Access) -> dict[str, str]:
+    headers = {"Accept": call.accept, "User-Agent": "federate", **access.headers}
+    if call.body is not None:
+        headers["Content-Type"] = call.content_type
+    return headers

@@ -1,0 +1,189 @@
+"""Requests to an API server and what comes back, as values and bytes. Pure.
+
+`client` sends a `Call`; here is how each verb becomes one, and how a reply or the lines of a watch
+become JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from federate.cluster.failures import Attempt, status_failure
+from federate.cluster.port import WatchEvent
+from federate.errors import ServerFault
+from federate.model.objects import JsonDict, JsonObject, ObjectKey
+from federate.model.resources import Resource
+
+FIELD_MANAGER = "federate"
+JSON = "application/json"
+
+_PARTIAL = f"{JSON};as={{kind}};g=meta.k8s.io;v=v1"
+_NOT_JSON = "the reply is not a JSON object; a proxy in between may have answered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request. `subject` is what it is about in words, `resource` the label for metrics."""
+
+    verb: str
+    method: str
+    path: str
+    resource: str
+    subject: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = field(default=None, repr=False)
+    content_type: str = JSON
+    accept: str = JSON
+
+
+def object_call(
+    verb: str,
+    method: str,
+    resource: Resource,
+    key: ObjectKey,
+    *,
+    subresource: str = "",
+    body: JsonObject | None = None,
+    content_type: str = JSON,
+    query: Mapping[str, str] | None = None,
+) -> Call:
+    """Build a request about one object, or a subresource of it."""
+    suffix = f"/{subresource}" if subresource else ""
+    return Call(
+        verb=verb,
+        method=method,
+        path=resource.path(key.namespace, key.name, subresource),
+        resource=resource.plural + suffix,
+        subject=f"{resource.kind}{suffix} {key}",
+        query=query or {},
+        body=None if body is None else dump(body),
+        content_type=content_type,
+    )
+
+
+def collection_call(
+    verb: str,
+    resource: Resource,
+    namespace: str,
+    *,
+    query: Mapping[str, str],
+    metadata_only: bool,
+) -> Call:
+    """Build a list or a watch."""
+    partial = "PartialObjectMetadata" + ("List" if verb == "list" else "")
+    return Call(
+        verb=verb,
+        method="GET",
+        path=resource.path(namespace),
+        resource=resource.plural,
+        subject=f"{resource.kind} in {namespace}" if namespace else resource.kind,
+        query=query,
+        accept=_PARTIAL.format(kind=partial) if metadata_only else JSON,
+    )
+
+
+def create_call(resource: Resource, key: ObjectKey, body: JsonObject, *, dry_run: bool) -> Call:
+    """Build a create; unknown fields are dropped with a warning instead of refused."""
+    return Call(
+        verb="create",
+        method="POST",
+        path=resource.path(key.namespace),
+        resource=resource.plural,
+        subject=f"{resource.kind} {key}",
+        query={"fieldValidation": "Warn", **write_query(dry_run=dry_run)},
+        body=dump(body),
+    )
+
+
+def delete_options(
+    *, uid: str, resource_version: str | None, grace_seconds: int | None
+) -> JsonDict:
+    """Build the body of a delete, which always names the uid it means."""
+    preconditions = {"uid": uid}
+    if resource_version is not None:
+        preconditions["resourceVersion"] = resource_version
+    options: JsonDict = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": preconditions,
+        "propagationPolicy": "Background",
+    }
+    if grace_seconds is not None:
+        options["gracePeriodSeconds"] = grace_seconds
+    return options
+
+
+def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    """Return the query parameters of the selectors that are set."""
+    both = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: value for name, value in both.items() if value}
+
+
+def write_query(*, dry_run: bool) -> dict[str, str]:
+    """Return the query parameters of every write that has a field manager."""
+    query = {"fieldManager": FIELD_MANAGER}
+    return query | {"dryRun": "All"} if dry_run else query
+
+
+def dump(body: JsonObject) -> bytes:
+    """Serialise; read-only mappings too."""
+    return orjson.dumps(body, default=_plain)
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def parse_object(body: bytes, attempt: Attempt) -> JsonDict:
+    """Read a reply.
+
+    Raises:
+        ServerFault: it is no JSON object.
+    """
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise attempt.failure(ServerFault, _NOT_JSON) from error
+    if not isinstance(parsed, dict):
+        raise attempt.failure(ServerFault, _NOT_JSON)
+    return parsed
+
+
+class LineSplitter:
+    """Cut a byte stream into lines of any size, in linear time."""
+
+    def __init__(self) -> None:
+        self._pending: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that `chunk` completes; an unfinished one is kept for later."""
+        *ended, rest = chunk.split(b"\n")
+        lines = []
+        for piece in ended:
+            self._pending.append(piece)
+            lines.append(b"".join(self._pending))
+            self._pending.clear()
+        if rest:
+            self._pending.append(rest)
+        return [line for line in lines if line.strip()]
+
+
+def parse_event(line: bytes, attempt: Attempt) -> WatchEvent:
+    """Read one line of a watch.
+
+    Raises:
+        ClusterError: the line is an ERROR (`Expired` for 410), or no event at all.
+    """
+    parsed = parse_object(line, attempt)
+    kind, obj = parsed.get("type"), parsed.get("object")
+    if not isinstance(kind, str) or not isinstance(obj, dict):
+        raise attempt.failure(ServerFault, _NOT_JSON)
+    if kind == "ERROR":
+        raise status_failure(attempt, obj, status=int(obj.get("code") or 500))
+    return WatchEvent(type=kind, object=obj)

@@ -1,0 +1,1 @@
+"""From change to action."""
