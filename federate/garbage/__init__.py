@@ -1,0 +1,1 @@
+"""Mirrors nobody wants go away."""

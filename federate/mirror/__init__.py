@@ -1,0 +1,1 @@
+"""Hub to target: the pod goes down."""

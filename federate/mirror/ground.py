@@ -1,0 +1,216 @@
+"""The ground a mirror stands on: target namespace, default service account, anchor.
+
+Made on demand and once (single flight per namespace). The anchor is the one object that owns every
+mirror there: who deletes it uninstalls federate from that namespace (C23), so an anchor that is on
+record but not there is never made again without an operator's word. Nothing without our marks is
+touched: a namespace of our name that is not ours is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from federate.cluster.port import ClusterPort
+from federate.cluster.store import Store
+from federate.errors import AlreadyExists, Forbidden, NotFound, NotOurs
+from federate.mirror.plan import AnchorState
+from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, NODE_NAME_ANNOTATION, Scope
+from federate.model.naming import NamespaceStrategy, anchor_name, target_namespace
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    is_terminating,
+    labels_of,
+    uid_of,
+)
+from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
+
+POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
+POD_SECURITY_LEVEL = "baseline"
+
+
+class AnchorRegister(Protocol):
+    """Where it is kept, on the hub, that a namespace has its anchor: the memory of C23."""
+
+    def recorded(self) -> Mapping[str, str]:
+        """Return target namespace -> anchor uid."""
+
+    async def record(self, namespace: str, uid: str) -> None:
+        """Keep that the namespace has its anchor. Idempotent; raises ClusterError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroundRules:
+    """How this virtual node uses the target's namespaces."""
+
+    scope: Scope
+    strategy: NamespaceStrategy
+
+
+class Ground:
+    """Namespaces and anchors of one virtual node in its target."""
+
+    def __init__(
+        self,
+        *,
+        rules: GroundRules,
+        target: ClusterPort,
+        anchors: Store,
+        register: AnchorRegister,
+    ) -> None:
+        self._rules = rules
+        self._target = target
+        self._anchors = anchors
+        self._register = register
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def mirror_key(self, hub_key: ObjectKey) -> ObjectKey:
+        """Name the mirror of a hub pod."""
+        namespace = target_namespace(
+            self._rules.strategy, self._rules.scope.hub_id, hub_key.namespace
+        )
+        return ObjectKey(namespace, hub_key.name)
+
+    def anchor(self, namespace: str) -> JsonObject | None:
+        """Return the namespace's anchor, if it is there to own something."""
+        anchor = self._anchors.get(self._anchor_key(namespace))
+        if anchor is None or is_terminating(anchor) or not self._rules.scope.owns(anchor):
+            return None
+        recorded = self._register.recorded().get(namespace)
+        return anchor if recorded in (None, uid_of(anchor)) else None
+
+    def anchor_state(self, namespace: str) -> AnchorState:
+        """Say what is known of the namespace's anchor."""
+        recorded = namespace in self._register.recorded()
+        if self.anchor(namespace) is not None:
+            return AnchorState.PRESENT if recorded else AnchorState.NEVER
+        return AnchorState.GONE if recorded else AnchorState.NEVER
+
+    def uninstalled(self) -> list[str]:
+        """List the target namespaces whose anchor somebody removed."""
+        return sorted(n for n in self._register.recorded() if self.anchor(n) is None)
+
+    async def look_up_anchor(self, namespace: str) -> AnchorState:
+        """Read the anchor from the quorum into the store, and say what stands there."""
+        key = self._anchor_key(namespace)
+        async with self._lock(namespace):
+            with self._anchors.writing(key) as ticket:
+                try:
+                    ticket.commit(await self._target.get(CONFIGMAPS, key))
+                except NotFound:
+                    known = self._anchors.get(key)
+                    if known is not None:
+                        ticket.commit_deleted(uid_of(known))
+        return self.anchor_state(namespace)
+
+    async def prepare(self, hub_namespace: str) -> None:
+        """Make sure that mirrors of the hub namespace can be created.
+
+        Raises:
+            NotOurs: the namespace or the anchor's name is somebody else's.
+            Forbidden: not yet: the namespace terminates, or its service account is missing.
+            ClusterError: whatever the target answered.
+        """
+        namespace = target_namespace(self._rules.strategy, self._rules.scope.hub_id, hub_namespace)
+        async with self._lock(namespace):
+            if self.anchor_state(namespace) is not AnchorState.NEVER:
+                return
+            await self._ensure_namespace(namespace, hub_namespace)
+            await self._await_service_account(namespace)
+            anchor = await self._ensure_anchor(namespace)
+            await self._register.record(namespace, uid_of(anchor))
+
+    def _lock(self, namespace: str) -> asyncio.Lock:
+        return self._locks.setdefault(namespace, asyncio.Lock())
+
+    async def _ensure_namespace(self, namespace: str, hub_namespace: str) -> None:
+        key = ObjectKey("", namespace)
+        try:
+            present = await self._target.get(NAMESPACES, key)
+        except NotFound:
+            try:
+                present = await self._target.create(
+                    NAMESPACES, self._render_namespace(namespace, hub_namespace)
+                )
+            except AlreadyExists:
+                present = await self._target.get(NAMESPACES, key)
+        if is_terminating(present):
+            raise Forbidden(
+                "the namespace is being terminated",
+                cluster=self._target.name,
+                verb="use",
+                subject=f"namespace {namespace}",
+                reason="NamespaceTerminating",
+            )
+        if self._rules.strategy is NamespaceStrategy.SAME:
+            return
+        if labels_of(present).get(HUB_LABEL) != self._rules.scope.hub_id:
+            raise NotOurs(
+                f"namespace {namespace} of {self._target.name} exists without the label "
+                f"{HUB_LABEL}={self._rules.scope.hub_id}: it is not federate's and stays untouched"
+            )
+
+    def _render_namespace(self, namespace: str, hub_namespace: str) -> JsonDict:
+        return {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": namespace,
+                "labels": {
+                    HUB_LABEL: self._rules.scope.hub_id,
+                    POD_SECURITY_LABEL: POD_SECURITY_LEVEL,
+                },
+                "annotations": {HUB_NAMESPACE_ANNOTATION: hub_namespace},
+            },
+        }
+
+    async def _await_service_account(self, namespace: str) -> None:
+        """Pods are refused until the target's controller has made the default account."""
+        try:
+            await self._target.get(SERVICEACCOUNTS, ObjectKey(namespace, "default"))
+        except NotFound as error:
+            raise Forbidden(
+                "the namespace's default service account is not there yet",
+                cluster=self._target.name,
+                verb="use",
+                subject=f"namespace {namespace}",
+                reason="ServiceAccountMissing",
+            ) from error
+
+    async def _ensure_anchor(self, namespace: str) -> JsonDict:
+        key = self._anchor_key(namespace)
+        scope = self._rules.scope
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": key.name,
+                "namespace": namespace,
+                "labels": scope.labels(),
+                "annotations": {NODE_NAME_ANNOTATION: scope.node_name},
+            },
+            "data": {
+                "README": "This object owns every pod that federate runs here for virtual node "
+                f"{scope.node_name}. Delete it to uninstall: Kubernetes then removes them all, "
+                "and federate makes no new ones in this namespace."
+            },
+        }
+        with self._anchors.writing(key) as ticket:
+            try:
+                anchor = await self._target.create(CONFIGMAPS, body, namespace=namespace)
+            except AlreadyExists:
+                anchor = await self._target.get(CONFIGMAPS, key)
+            if not scope.owns(anchor):
+                raise NotOurs(
+                    f"ConfigMap {key} of {self._target.name} has the anchor's name but not its "
+                    "marks: it stays untouched. Remove or rename it"
+                )
+            ticket.commit(anchor)
+        return anchor
+
+    def _anchor_key(self, namespace: str) -> ObjectKey:
+        return ObjectKey(namespace, anchor_name(self._rules.scope))

@@ -1,0 +1,568 @@
+"""Decide the next step for one hub pod and its mirror. Pure.
+
+Input: what the hub wants, what the target has, and how sure we are; output: one step with its
+reason. The reconciler executes it, looks again, and asks for the next: so it may be killed between
+any two steps, and deciding twice on the same input gives the same step. Mirroring, status and
+deletion are planned here together, because for one pod they exclude each other (C71).
+
+The road of a hub pod, each line a function below:
+
+    no hub pod           its mirrors are orphans: confirm, then delete
+    mirror of a stranger the mirror belongs to an earlier pod of this name: delete it, wait
+    terminating          delete the mirror, follow it, write the last word, let the hub pod go
+    terminal             a mirror that still runs is stopped; nothing is ever started again
+    living, mirrored     record the mirror, follow its deletion in the target, project its status
+    living, no mirror    was there one? then it is lost. Else: intent, ground, create
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, StrEnum
+from typing import TypeAlias
+
+from federate.mirror.refusal import Refusal, refusal_of
+from federate.mirror.render import RenderRules, metadata_changes
+from federate.model.instants import format_instant, parse_instant
+from federate.model.marks import MirrorRecord, origin_of, record_of
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    condition_of,
+    is_terminating,
+    key_of,
+    resource_version_of,
+    uid_of,
+)
+from federate.model.pods import grace_seconds_of, has_started, is_terminal, may_run_again, phase_of
+from federate.status.project import (
+    Addresses,
+    disruption_marked_status,
+    final_status,
+    lost_status,
+    project_status,
+    waiting_status,
+)
+from federate.status.writing import HubWrite, plan_hub_write
+
+CREATE_TIMEOUT_SECONDS = 30.0
+"""How long a create may be under way: an older intent of a pod that may not run twice is lost."""
+
+
+class Lane(StrEnum):
+    """The worker budgets: hanging creates never hold up deletes or statuses (C2)."""
+
+    SYNC = "sync"
+    DELETE = "delete"
+    STATUS = "status"
+
+
+class AnchorState(Enum):
+    """What stands in the target namespace to own mirrors (C23)."""
+
+    PRESENT = "present"
+    NEVER = "not made yet"
+    GONE = "it was there, and somebody removed it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """Everything a decision about one hub pod key rests on."""
+
+    key: ObjectKey
+    mirror_key: ObjectKey
+    hub_pod: JsonObject | None
+    hub_pod_fresh: bool = False
+    """`hub_pod` (or its absence) was read from the hub's quorum in this reconcile."""
+    mirrors: Sequence[JsonObject] = ()
+    """This virtual node's mirrors whose origin is the key, of any hub pod uid."""
+    mirrors_fresh: bool = False
+    """`mirrors` was confirmed by direct reads of the target in this reconcile."""
+    last_state: JsonObject | None = None
+    """The mirror of this very hub pod as it was last seen before it vanished."""
+    attempt_open: bool = False
+    """This process wrote the intent and has watched the target without a gap ever since."""
+    anchor: AnchorState = AnchorState.NEVER
+    anchor_fresh: bool = False
+    occupant: bool = False
+    """An object that is not ours has the mirror's name."""
+    target_reachable: bool = True
+    futile: str = ""
+    """Fingerprint of a write the hub answered without taking it; see `plan_hub_write`."""
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRules:
+    """What stays the same for all pods of a virtual node."""
+
+    render: RenderRules
+    addresses: Addresses
+    target_name: str
+    create_timeout_seconds: float = CREATE_TIMEOUT_SECONDS
+    allow_system_namespaces: bool = False
+
+
+# -- the steps -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """All is as it should be, or waits for an event."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpHubPod:
+    """Read the hub pod from the quorum before a decision that cannot be taken back."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpMirror:
+    """Read the mirror by its name, and list by hub pod uid: is it really not there?"""
+
+    reason: str
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpAnchor:
+    """Read the anchor: was the mirror's end an uninstall?"""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteHubPod:
+    """Patch `pods/status` of the hub pod: record, annotations and status in one."""
+
+    reason: str
+    lane: Lane
+    write: HubWrite
+    refusal: Refusal | None = None
+    """Told as an Event beside the write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareGround:
+    """Make sure of the target namespace, its default service account, and the anchor."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateMirror:
+    """Send the create: the intent is on record."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchMirror:
+    """Change labels and annotations of the mirror."""
+
+    reason: str
+    mirror: JsonObject
+    metadata: JsonDict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteMirror:
+    """Delete that mirror under its uid; `grace_seconds` None leaves its own."""
+
+    reason: str
+    mirror: JsonObject
+    grace_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteHubPod:
+    """Delete the hub pod under its uid and the version the decision was taken on."""
+
+    reason: str
+    uid: str
+    resource_version: str
+    grace_seconds: int
+
+
+Step: TypeAlias = (
+    Nothing
+    | LookUpHubPod
+    | LookUpMirror
+    | LookUpAnchor
+    | WriteHubPod
+    | PrepareGround
+    | CreateMirror
+    | PatchMirror
+    | DeleteMirror
+    | DeleteHubPod
+)
+
+
+def lane_of(step: Step) -> Lane:
+    """Say whose budget a step is taken from."""
+    match step:
+        case WriteHubPod(lane=lane) | LookUpMirror(lane=lane):
+            return lane
+        case PrepareGround() | CreateMirror() | PatchMirror():
+            return Lane.SYNC
+        case LookUpHubPod() | LookUpAnchor() | DeleteMirror() | DeleteHubPod():
+            return Lane.DELETE
+        case Nothing():
+            return Lane.STATUS
+
+
+# -- the decision ----------------------------------------------------------------------------------
+
+
+def plan_pod(view: PodView, rules: PlanRules) -> Step:
+    """Decide the next step."""
+    hub_pod = view.hub_pod
+    if hub_pod is None:
+        return _plan_orphans(view)
+    mirror, stray = _sort_mirrors(view, uid_of(hub_pod))
+    if stray is not None and not is_terminating(stray):
+        return _plan_predecessor(view, stray)
+    if is_terminating(hub_pod):
+        return _plan_ending(view, rules, hub_pod, mirror)
+    if is_terminal(hub_pod):
+        return _plan_terminal(view, mirror)
+    if mirror is not None:
+        return _plan_mirrored(view, rules, hub_pod, mirror)
+    return _plan_missing(view, rules, hub_pod, stray)
+
+
+def _sort_mirrors(view: PodView, uid: str) -> tuple[JsonObject | None, JsonObject | None]:
+    """Find the hub pod's own mirror, and one that belongs to another pod of its name."""
+    own = stray = None
+    for mirror in view.mirrors:
+        origin = origin_of(mirror)
+        if origin is not None and origin.pod_uid == uid:
+            own = mirror
+        elif stray is None or is_terminating(stray):
+            stray = mirror
+    return own, stray
+
+
+def _plan_orphans(view: PodView) -> Step:
+    """No hub pod wants these mirrors (C51)."""
+    orphan = next((m for m in view.mirrors if not is_terminating(m)), None)
+    if orphan is None:
+        return Nothing(reason="no hub pod, no mirror")
+    if not view.hub_pod_fresh:
+        return LookUpHubPod(reason="a mirror without its hub pod: is the hub pod really gone?")
+    return DeleteMirror(reason="orphan: its hub pod is gone", mirror=orphan, grace_seconds=None)
+
+
+def _plan_predecessor(view: PodView, stray: JsonObject) -> Step:
+    """The name was used by an earlier hub pod whose mirror is still here (C20)."""
+    if not view.hub_pod_fresh:
+        return LookUpHubPod(reason="a mirror of another hub pod uid: which of both is newer?")
+    return DeleteMirror(
+        reason="its hub pod was replaced by another of the same name",
+        mirror=stray,
+        grace_seconds=None,
+    )
+
+
+def _plan_ending(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject | None
+) -> Step:
+    """The hub pod terminates: its mirror first, then its last word, then itself (C50)."""
+    if mirror is not None:
+        return _plan_ending_mirror(view, rules, hub_pod, mirror)
+    record = record_of(hub_pod)
+    if record is not None and not view.mirrors_fresh:
+        return LookUpMirror(reason="is the mirror really gone?", lane=Lane.DELETE)
+    ran = record is not None and (
+        record.mirror_uid or view.last_state is not None or has_started(hub_pod)
+    )
+    if ran and not is_terminal(hub_pod):
+        status = final_status(
+            hub_pod, view.last_state, rules.addresses, now=format_instant(view.now)
+        )
+        write = _write(view, hub_pod, status=status)
+        if write is not None:
+            return WriteHubPod(
+                reason="the mirror is gone: its last state", lane=Lane.DELETE, write=write
+            )
+    if grace_seconds_of(hub_pod) == 0 and (hub_pod.get("metadata") or {}).get("finalizers"):
+        return Nothing(reason="the hub pod waits for the finalizers of others")
+    return DeleteHubPod(
+        reason="the mirror is gone" if record else "there never was a mirror",
+        uid=uid_of(hub_pod),
+        resource_version=resource_version_of(hub_pod),
+        grace_seconds=0,
+    )
+
+
+def _plan_ending_mirror(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
+) -> Step:
+    grace = _mirror_grace(hub_pod)
+    mirror_grace = grace_seconds_of(mirror)
+    if not is_terminating(mirror):
+        return DeleteMirror(reason="the hub pod is terminating", mirror=mirror, grace_seconds=grace)
+    if grace is not None and mirror_grace is not None and mirror_grace > grace:
+        return DeleteMirror(
+            reason="the hub pod's grace was shortened", mirror=mirror, grace_seconds=grace
+        )
+    if not is_terminal(hub_pod):
+        status = project_status(hub_pod, mirror, rules.addresses)
+        write = _write(view, hub_pod, status=status)
+        if write is not None:
+            return WriteHubPod(reason="status while ending", lane=Lane.STATUS, write=write)
+    return Nothing(reason="the mirror is ending")
+
+
+def _mirror_grace(hub_pod: JsonObject) -> int | None:
+    """The grace of a terminating hub pod, for its mirror: never 0, which would abandon containers.
+
+    A hub pod with grace 0 is still there only because of somebody's finalizer.
+    """
+    grace = grace_seconds_of(hub_pod)
+    return None if grace is None else max(1, grace)
+
+
+def _plan_terminal(view: PodView, mirror: JsonObject | None) -> Step:
+    """A terminal pod is terminal for ever (C42): no status, no start; a live mirror is stopped."""
+    if mirror is None or is_terminal(mirror) or is_terminating(mirror):
+        return Nothing(reason="the hub pod is terminal")
+    if not view.hub_pod_fresh:
+        return LookUpHubPod(reason="a terminal hub pod with a live mirror")
+    return DeleteMirror(reason="its hub pod is terminal", mirror=mirror, grace_seconds=None)
+
+
+def _plan_mirrored(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
+) -> Step:
+    record = record_of(hub_pod)
+    if record is not None and record.mirror_uid and record.mirror_uid != uid_of(mirror):
+        return _plan_second_run(view, mirror)
+    if is_terminating(mirror) and phase_of(mirror) != "Succeeded":
+        return _plan_disrupted(view, rules, hub_pod, mirror)
+    status = project_status(hub_pod, mirror, rules.addresses)
+    known = MirrorRecord(pod_uid=uid_of(hub_pod), mirror=key_of(mirror), mirror_uid=uid_of(mirror))
+    write = _write(
+        view,
+        hub_pod,
+        status=status,
+        record=known,
+        target=rules.target_name,
+        target_node=(mirror.get("spec") or {}).get("nodeName", ""),
+    )
+    if write is not None:
+        return WriteHubPod(reason="the mirror's status", lane=Lane.STATUS, write=write)
+    changes = metadata_changes(hub_pod, mirror, rules.render)
+    if changes is not None:
+        return PatchMirror(reason="labels or annotations changed", mirror=mirror, metadata=changes)
+    return Nothing(reason="mirrored")
+
+
+def _plan_second_run(view: PodView, mirror: JsonObject) -> Step:
+    """The record names another mirror: this one would be a second run of the same hub pod."""
+    if is_terminating(mirror):
+        return Nothing(reason="a second mirror is ending")
+    if not view.hub_pod_fresh:
+        return LookUpHubPod(reason="a mirror that is not the recorded one")
+    return DeleteMirror(
+        reason="not the mirror on record: a pod runs once", mirror=mirror, grace_seconds=None
+    )
+
+
+def _plan_disrupted(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
+) -> Step:
+    """Somebody in the target deletes the mirror: the hub pod follows, its owner replaces it (C43).
+
+    First the hub pod says why, then it is deleted; its terminal status is written at the end, by
+    `_plan_ending`, so that a crash in between leaves nothing half said.
+    """
+    if not view.anchor_fresh:
+        return LookUpAnchor(reason="a mirror is being deleted: is it an uninstall?")
+    if view.anchor is AnchorState.GONE:
+        return Nothing(reason="uninstalled: hub pods stay as they are")
+    if (condition_of(hub_pod, "DisruptionTarget") or {}).get("status") != "True":
+        status = disruption_marked_status(hub_pod, mirror, now=format_instant(view.now))
+        write = _write(view, hub_pod, status=status)
+        if write is not None:
+            return WriteHubPod(
+                reason="the mirror is being deleted in the target", lane=Lane.STATUS, write=write
+            )
+    return DeleteHubPod(
+        reason="its mirror was deleted in the target",
+        uid=uid_of(hub_pod),
+        resource_version=resource_version_of(hub_pod),
+        grace_seconds=_remaining_grace(mirror, view.now),
+    )
+
+
+def _remaining_grace(mirror: JsonObject, now: datetime) -> int:
+    """What is left of a terminating mirror's grace: at least a second, since 0 would be a force."""
+    grace = grace_seconds_of(mirror) or 0
+    ends_at = parse_instant((mirror.get("metadata") or {}).get("deletionTimestamp", ""))
+    left = grace if ends_at is None else int((ends_at - now).total_seconds())
+    return max(1, min(grace, left))
+
+
+def _plan_missing(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, stray: JsonObject | None
+) -> Step:
+    """A living hub pod without a mirror: lost, or not made yet."""
+    if view.last_state is not None and is_terminal(view.last_state):
+        ended = _plan_ended_unseen(view, rules, hub_pod, view.last_state)
+        if ended is not None:
+            return ended
+    record = record_of(hub_pod)
+    recorded = record is not None and record.mirror_uid
+    if recorded or has_started(hub_pod) or view.last_state is not None:
+        return _plan_lost(view, rules, hub_pod)
+    if record is not None and not view.attempt_open:
+        if not view.mirrors_fresh:
+            return LookUpMirror(reason="an intent on record: was it carried out?", lane=Lane.SYNC)
+        if not may_run_again(hub_pod) and not _is_young(record, view, rules):
+            return _plan_lost(view, rules, hub_pod)
+    return _plan_create(view, rules, hub_pod, stray, record)
+
+
+def _plan_ended_unseen(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, last_state: JsonObject
+) -> Step | None:
+    """The mirror had ended by itself before it vanished: that outranks its loss (C43)."""
+    if phase_of(last_state) != "Succeeded" and is_terminating(last_state):
+        return None
+    status = project_status(hub_pod, last_state, rules.addresses)
+    write = _write(view, hub_pod, status=status)
+    if write is None:
+        return None
+    return WriteHubPod(reason="the mirror ended, then vanished", lane=Lane.DELETE, write=write)
+
+
+def _plan_lost(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> Step:
+    if not view.mirrors_fresh:
+        return LookUpMirror(reason="the mirror is not in sight", lane=Lane.DELETE)
+    if not view.anchor_fresh:
+        return LookUpAnchor(reason="the mirror is gone: is it an uninstall?")
+    if view.anchor is AnchorState.GONE:
+        return Nothing(reason="uninstalled: hub pods stay as they are")
+    if view.last_state is not None and is_terminating(view.last_state):
+        return _plan_disrupted(view, rules, hub_pod, view.last_state)
+    message = (
+        f"the mirror pod {view.mirror_key} vanished from {rules.target_name}; "
+        "federate does not run a pod twice, its owner replaces it"
+    )
+    status = lost_status(hub_pod, message=message, now=format_instant(view.now))
+    write = _write(view, hub_pod, status=status)
+    if write is None:
+        return Nothing(reason="lost, and said so")
+    return WriteHubPod(
+        reason="the mirror is lost",
+        lane=Lane.DELETE,
+        write=write,
+        refusal=Refusal(reason="MirrorLost", message=message),
+    )
+
+
+def _is_young(record: MirrorRecord, view: PodView, rules: PlanRules) -> bool:
+    intended_at = parse_instant(record.intended_at)
+    if intended_at is None:
+        return False
+    age = (view.now - intended_at).total_seconds()
+    return 0 <= age < rules.create_timeout_seconds
+
+
+def _plan_create(
+    view: PodView,
+    rules: PlanRules,
+    hub_pod: JsonObject,
+    stray: JsonObject | None,
+    record: MirrorRecord | None,
+) -> Step:
+    refusal = _why_not(view, rules, hub_pod, stray)
+    if refusal is not None:
+        return _plan_waiting(view, hub_pod, refusal)
+    if view.anchor is not AnchorState.PRESENT:
+        return PrepareGround(reason="the target namespace or its anchor is not there yet")
+    if record is None:
+        intent = MirrorRecord(
+            pod_uid=uid_of(hub_pod), mirror=view.mirror_key, intended_at=format_instant(view.now)
+        )
+        write = _write(view, hub_pod, record=intent)
+        if write is not None:
+            return WriteHubPod(reason="intent before deed", lane=Lane.SYNC, write=write)
+    return CreateMirror(reason="the hub pod has no mirror")
+
+
+def _why_not(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, stray: JsonObject | None
+) -> Refusal | None:
+    refusal = refusal_of(
+        hub_pod,
+        mirror_key=view.mirror_key,
+        allow_system_namespaces=rules.allow_system_namespaces,
+    )
+    if refusal is not None:
+        return refusal
+    if view.anchor is AnchorState.GONE:
+        return Refusal(
+            reason="Uninstalled",
+            message=f"federate was uninstalled from namespace {view.mirror_key.namespace} of "
+            f"{rules.target_name} (its anchor was deleted there); an operator must confirm",
+        )
+    if stray is not None:
+        return Refusal(
+            reason="PredecessorTerminating",
+            message=f"the mirror of an earlier pod of this name still ends in {rules.target_name}",
+        )
+    if view.occupant:
+        return Refusal(
+            reason="NameTaken",
+            message=f"a pod {view.mirror_key} that is not this virtual node's exists in "
+            f"{rules.target_name}; federate does not touch it. Remove or rename it there, or "
+            "rename this pod",
+            clears_intent=True,
+        )
+    if not view.target_reachable:
+        return Refusal(
+            reason="TargetUnreachable",
+            message=f"{rules.target_name} does not answer; the pod starts when it does",
+        )
+    return None
+
+
+def _plan_waiting(view: PodView, hub_pod: JsonObject, refusal: Refusal) -> Step:
+    """Stay Pending and say why: Failed would make a ReplicaSet replace it without delay (C26)."""
+    status = waiting_status(
+        hub_pod, reason=refusal.reason, message=refusal.message, now=format_instant(view.now)
+    )
+    write = _write(view, hub_pod, status=status, clear_record=refusal.clears_intent)
+    if write is None:
+        return Nothing(reason=refusal.reason)
+    return WriteHubPod(reason=refusal.reason, lane=Lane.STATUS, write=write, refusal=refusal)
+
+
+def _write(
+    view: PodView,
+    hub_pod: JsonObject,
+    *,
+    status: JsonObject | None = None,
+    record: MirrorRecord | None = None,
+    clear_record: bool = False,
+    target_node: str = "",
+    target: str = "",
+) -> HubWrite | None:
+    return plan_hub_write(
+        hub_pod,
+        status=status,
+        record=record,
+        clear_record=clear_record,
+        target=target,
+        target_node=target_node,
+        futile=view.futile,
+    )

@@ -1,0 +1,552 @@
+"""Carry out the plan for one hub pod key: the thin half of mirroring, status and deletion.
+
+Each round builds a view, asks `plan_pod` for one step, executes it, and looks again. It may be
+killed between any two lines: everything it needs to go on stands on the hub pod or the mirror. What
+it keeps in memory (open attempts, last states) only ever makes it *surer*, never bolder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, assert_never
+
+import structlog
+
+from federate.cluster.port import ClusterPort
+from federate.cluster.store import Change, Store
+from federate.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    NotOurs,
+    Rejected,
+)
+from federate.flow.controller import Again, Done, Elsewhere, Outcome
+from federate.flow.ratebound import RateBound
+from federate.mirror.ground import Ground
+from federate.mirror.plan import (
+    CreateMirror,
+    DeleteHubPod,
+    DeleteMirror,
+    Lane,
+    LookUpAnchor,
+    LookUpHubPod,
+    LookUpMirror,
+    Nothing,
+    PatchMirror,
+    PlanRules,
+    PodView,
+    PrepareGround,
+    Step,
+    WriteHubPod,
+    lane_of,
+    plan_pod,
+)
+from federate.mirror.refusal import CreateFailure, Refusal, create_failure_of
+from federate.mirror.render import render_mirror
+from federate.model.deletion import is_really_gone
+from federate.model.instants import format_instant
+from federate.model.marks import (
+    HUB_POD_UID_LABEL,
+    RECORD_ANNOTATION,
+    Origin,
+    Scope,
+    origin_of,
+    record_of,
+)
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    annotations_of,
+    is_terminating,
+    key_of,
+    resource_version_of,
+    uid_of,
+)
+from federate.model.pods import node_name_of
+from federate.model.resources import PODS
+from federate.patch.document import MERGE, PatchBody
+from federate.status.project import waiting_status
+from federate.status.writing import plan_hub_write
+
+log = structlog.stdlib.get_logger(__name__)
+
+ORIGIN_INDEX = "origin"
+"""Index of the mirrors' store: hub pod key -> mirrors."""
+
+MAX_STEPS = 16
+"""Steps of one reconcile: the longest road has about ten. More: two writers undo each other."""
+
+NOT_YET_SECONDS = 0.2
+"""How soon to look again for what a controller of the target makes in a moment."""
+
+
+def origin_index(mirror: JsonObject) -> Iterable[str]:
+    """Index mirrors by the hub pod key they name."""
+    origin = origin_of(mirror)
+    return (str(origin.pod),) if origin else ()
+
+
+class EventSink(Protocol):
+    """Where Kubernetes Events about hub pods go; never blocks, never fails."""
+
+    def event(
+        self, regarding: JsonObject, *, reason: str, note: str, action: str, warning: bool = True
+    ) -> None:
+        """Note one Event; repeats are aggregated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPorts:
+    """Everything the reconciler acts through."""
+
+    hub: ClusterPort
+    target: ClusterPort
+    hub_pods: Store
+    mirrors: Store
+    ground: Ground
+    events: EventSink
+    target_reachable: Callable[[], bool]
+    watch_gaps: Callable[[], int]
+    """How many times the mirrors' watch lost its thread (was listed anew)."""
+    fence: Callable[[], None]
+    """Raises LeadershipLost where we may not act any more; called before every write."""
+    now: Callable[[], datetime]
+    orphan_bound: RateBound
+
+
+class PodReconciler:
+    """Reconciles hub pod keys; one key is in one hand at a time (the queue sees to it)."""
+
+    def __init__(self, *, scope: Scope, rules: PlanRules, ports: PodPorts) -> None:
+        self._scope = scope
+        self._rules = rules
+        self._ports = ports
+        self._attempts: dict[str, int] = {}
+        self._last_states: dict[str, JsonObject] = {}
+        self._futile: dict[str, str] = {}
+        self._handled: dict[ObjectKey, tuple[str, ...]] = {}
+
+    # -- from events to keys -----------------------------------------------------------------------
+
+    def on_hub_pod(self, change: Change) -> tuple[ObjectKey, Lane]:
+        """Say which key a changed hub pod wakes, and in which lane."""
+        if change.new is None and change.old is not None:
+            self._forget(uid_of(change.old))
+        return change.key, self.lane_of_key(change.key)
+
+    def on_mirror(self, change: Change) -> tuple[ObjectKey, Lane] | None:
+        """Say which key a changed mirror wakes; remember the last state of one that vanished."""
+        known = change.new or change.old
+        origin = origin_of(known) if known is not None else None
+        if origin is None and change.old is not None:
+            origin = origin_of(change.old)
+        if origin is None:
+            return None
+        if change.new is None and known is not None and self._is_known(origin):
+            self._last_states[origin.pod_uid] = known
+        return origin.pod, self.lane_of_key(origin.pod)
+
+    def _is_known(self, origin: Origin) -> bool:
+        hub_pod = self._ports.hub_pods.get(origin.pod)
+        return hub_pod is not None and uid_of(hub_pod) == origin.pod_uid
+
+    def lane_of_key(self, key: ObjectKey) -> Lane:
+        """Guess the lane of a key's next step; a wrong guess costs one move between lanes."""
+        hub_pod = self._ports.hub_pods.get(key)
+        mirrors = self._ports.mirrors.by_index(ORIGIN_INDEX, str(key))
+        if hub_pod is None or is_terminating(hub_pod) or any(map(is_terminating, mirrors)):
+            return Lane.DELETE
+        return Lane.STATUS if mirrors else Lane.SYNC
+
+    def unsettled_keys(self) -> list[ObjectKey]:
+        """Compare both ways what was last handled with what is known; list what differs."""
+        keys = set(self._ports.hub_pods.keys())
+        for mirror in self._ports.mirrors.values():
+            origin = origin_of(mirror)
+            if origin is not None:
+                keys.add(origin.pod)
+        for gone in self._handled.keys() - keys:
+            del self._handled[gone]
+        return [key for key in keys if self._handled.get(key) != self._versions(key)]
+
+    def _versions(self, key: ObjectKey) -> tuple[str, ...]:
+        hub_pod = self._ports.hub_pods.get(key)
+        mirrors = self._ports.mirrors.by_index(ORIGIN_INDEX, str(key))
+        own = resource_version_of(hub_pod) if hub_pod is not None else ""
+        return (own, *sorted(resource_version_of(mirror) for mirror in mirrors))
+
+    # -- one key -----------------------------------------------------------------------------------
+
+    async def reconcile(self, key: ObjectKey, lane: str) -> Outcome:
+        """Bring hub pod and mirror of `key` together, as far as it goes now."""
+        try:
+            return await _Pass(self, key).run(lane)
+        finally:
+            self._handled[key] = self._versions(key)
+
+    def _forget(self, hub_pod_uid: str) -> None:
+        for memory in (self._attempts, self._futile):
+            memory.pop(hub_pod_uid, None)
+        self._last_states.pop(hub_pod_uid, None)
+
+
+class _Pass:
+    """One reconcile of one key: the view grows surer from step to step."""
+
+    def __init__(self, owner: PodReconciler, key: ObjectKey) -> None:
+        self._owner = owner
+        self._ports = owner._ports
+        self._scope = owner._scope
+        self._rules = owner._rules
+        self._key = key
+        self._mirror_key = self._ports.ground.mirror_key(key)
+        self._hub_pod_fresh = False
+        self._mirrors_fresh = False
+        self._anchor_fresh = False
+        self._occupant = False
+        self._conflicts = 0
+
+    async def run(self, lane: str) -> Outcome:
+        written = ""
+        for number in range(MAX_STEPS):
+            view = self._view()
+            step = plan_pod(view, self._rules)
+            if isinstance(step, Nothing):
+                log.debug("nothing to do", reason=step.reason)
+                return self._settle(step)
+            if number == 0 and lane_of(step) != lane:
+                return Elsewhere(lane_of(step))
+            if isinstance(step, WriteHubPod):
+                if step.write.fingerprint == written:
+                    self._note_futile(view, written)
+                    continue
+                written = step.write.fingerprint
+            log.debug("step", step=type(step).__name__, reason=step.reason)
+            outcome = await self._execute(step)
+            if outcome is not None:
+                return outcome
+        log.warning("a pod does not come to rest; somebody undoes what federate writes")
+        return Again(5.0)
+
+    def _settle(self, step: Nothing) -> Outcome:
+        if self._occupant:
+            where = f"pod {self._mirror_key} of {self._ports.target.name}"
+            raise NotOurs(f"{where} is not federate's: {step.reason}")
+        return Done()
+
+    def _note_futile(self, view: PodView, fingerprint: str) -> None:
+        """The hub took the patch and dropped what it does not know: do not ask it again."""
+        if view.hub_pod is not None:
+            self._owner._futile[uid_of(view.hub_pod)] = fingerprint
+            log.info("the hub does not take a part of the status", patch=fingerprint[:256])
+
+    def _view(self) -> PodView:
+        ports = self._ports
+        hub_pod = ports.hub_pods.get(self._key)
+        uid = uid_of(hub_pod) if hub_pod is not None else ""
+        return PodView(
+            key=self._key,
+            mirror_key=self._mirror_key,
+            hub_pod=hub_pod,
+            hub_pod_fresh=self._hub_pod_fresh,
+            mirrors=ports.mirrors.by_index(ORIGIN_INDEX, str(self._key)),
+            mirrors_fresh=self._mirrors_fresh,
+            last_state=self._owner._last_states.get(uid),
+            attempt_open=self._owner._attempts.get(uid) == ports.watch_gaps(),
+            anchor=ports.ground.anchor_state(self._mirror_key.namespace),
+            anchor_fresh=self._anchor_fresh,
+            occupant=self._occupant,
+            target_reachable=ports.target_reachable(),
+            futile=self._owner._futile.get(uid, ""),
+            now=ports.now(),
+        )
+
+    async def _execute(self, step: Step) -> Outcome | None:
+        """Carry out one step; None asks for the next."""
+        match step:
+            case LookUpHubPod() | LookUpMirror() | LookUpAnchor():
+                await self._look_up(step)
+            case WriteHubPod():
+                await self._write_hub_pod(step)
+            case PrepareGround():
+                return await self._prepare_ground()
+            case CreateMirror():
+                await self._create_mirror()
+            case PatchMirror():
+                await self._patch_mirror(step)
+            case DeleteMirror():
+                await self._delete_mirror(step)
+            case DeleteHubPod():
+                await self._delete_hub_pod(step)
+            case Nothing():
+                return Done()
+            case _:
+                assert_never(step)
+        return None
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    async def _look_up(self, step: LookUpHubPod | LookUpMirror | LookUpAnchor) -> None:
+        match step:
+            case LookUpHubPod():
+                await self._look_up_hub_pod()
+            case LookUpMirror():
+                await self._look_up_mirror()
+            case LookUpAnchor():
+                await self._ports.ground.look_up_anchor(self._mirror_key.namespace)
+                self._anchor_fresh = True
+
+    async def _look_up_hub_pod(self) -> None:
+        """Read the hub pod from the quorum; one that is bound elsewhere is not ours to know."""
+        store = self._ports.hub_pods
+        with store.writing(self._key) as ticket:
+            try:
+                hub_pod = await self._ports.hub.get(PODS, self._key)
+            except NotFound:
+                hub_pod = None
+            if hub_pod is not None and node_name_of(hub_pod) == self._scope.node_name:
+                ticket.commit(hub_pod)
+            else:
+                known = store.get(self._key)
+                if known is not None:
+                    ticket.commit_deleted(uid_of(known))
+        self._hub_pod_fresh = True
+
+    async def _look_up_mirror(self) -> None:
+        """Read the mirror by its name, on record and by rule, and list by the hub pod's uid."""
+        hub_pod = self._ports.hub_pods.get(self._key)
+        record = record_of(hub_pod) if hub_pod is not None else None
+        keys = {self._mirror_key} | ({record.mirror} if record else set())
+        for key in keys:
+            await self._look_up_mirror_at(key)
+        if hub_pod is not None and not (record and record.mirror_uid):
+            await self._look_up_mirrors_of(uid_of(hub_pod))
+        self._mirrors_fresh = True
+
+    async def _look_up_mirror_at(self, key: ObjectKey) -> None:
+        store = self._ports.mirrors
+        with store.writing(key) as ticket:
+            try:
+                found = await self._ports.target.get(PODS, key)
+            except NotFound:
+                found = None
+            origin = origin_of(found) if found is not None else None
+            if found is not None and origin is not None and origin.scope == self._scope:
+                self._note(ticket.commit(found))
+                return
+            self._occupant = self._occupant or (found is not None and key == self._mirror_key)
+            known = store.get(key)
+            if known is not None:
+                self._note(ticket.commit_deleted(uid_of(known)))
+
+    async def _look_up_mirrors_of(self, hub_pod_uid: str) -> None:
+        selector = f"{self._scope.selector},{HUB_POD_UID_LABEL}={hub_pod_uid}"
+        listing = await self._ports.target.list(PODS, label_selector=selector)
+        for found in listing.items:
+            if key_of(found) not in self._ports.mirrors:
+                with self._ports.mirrors.writing(key_of(found)) as ticket:
+                    self._note(ticket.commit(found))
+
+    def _note(self, change: Change | None) -> None:
+        if change is not None:
+            self._owner.on_mirror(change)
+
+    # -- the hub pod -------------------------------------------------------------------------------
+
+    async def _write_hub_pod(self, step: WriteHubPod) -> None:
+        hub_pod = self._ports.hub_pods.get(self._key)
+        if hub_pod is None:
+            return
+        reply = await self._patch_hub_pod(step.write.patch)
+        if reply is None:
+            return
+        record = record_of(reply)
+        if record is not None and not record.mirror_uid and _writes_record(step.write.patch):
+            self._owner._attempts[uid_of(reply)] = self._ports.watch_gaps()
+        if step.refusal is not None:
+            self._tell(reply, step.refusal)
+
+    async def _patch_hub_pod(self, patch: PatchBody) -> JsonDict | None:
+        """Patch `pods/status`; None where the hub pod was not as we thought, and was read anew."""
+        self._ports.fence()
+        try:
+            with self._ports.hub_pods.writing(self._key) as ticket:
+                reply = await self._ports.hub.patch(PODS, self._key, patch, subresource="status")
+                ticket.commit(reply)
+        except NotFound:
+            await self._look_up_hub_pod()
+            return None
+        except (Conflict, Rejected) as error:
+            await self._retry_on_fresh_hub_pod(error)
+            return None
+        return reply
+
+    async def _retry_on_fresh_hub_pod(self, error: ClusterError) -> None:
+        """Read the hub pod anew and let the plan look again, once; then the failure stands."""
+        self._conflicts += 1
+        if self._conflicts > 1:
+            raise error
+        await self._look_up_hub_pod()
+
+    async def _delete_hub_pod(self, step: DeleteHubPod) -> None:
+        self._ports.fence()
+        try:
+            with self._ports.hub_pods.writing(self._key) as ticket:
+                reply = await self._ports.hub.delete(
+                    PODS,
+                    self._key,
+                    uid=step.uid,
+                    resource_version=step.resource_version,
+                    grace_seconds=step.grace_seconds,
+                )
+                if reply is None or is_really_gone(reply):
+                    ticket.commit_deleted(step.uid)
+                    self._owner._forget(step.uid)
+                else:
+                    ticket.commit(reply)
+        except Conflict as error:
+            await self._retry_on_fresh_hub_pod(error)
+            return
+        log.info("hub pod deleted", reason=step.reason, grace_seconds=step.grace_seconds)
+
+    def _tell(self, hub_pod: JsonObject, refusal: Refusal) -> None:
+        self._ports.events.event(
+            hub_pod, reason=refusal.reason, note=refusal.message, action="Mirroring"
+        )
+
+    # -- the mirror --------------------------------------------------------------------------------
+
+    async def _prepare_ground(self) -> Outcome | None:
+        self._ports.fence()
+        try:
+            await self._ports.ground.prepare(self._key.namespace)
+        except Forbidden as error:
+            if error.reason == "ServiceAccountMissing":
+                return Again(NOT_YET_SECONDS)
+            await self._tell_failure(create_failure_of(error, target_name=self._target_name))
+            raise
+        except NotOurs as error:
+            refusal = Refusal(reason="NameTaken", message=str(error), clears_intent=True)
+            await self._tell_failure(CreateFailure(refusal=refusal, slow=True))
+            raise
+        except ClusterError as error:
+            if error.cluster == self._ports.target.name:
+                await self._tell_failure(create_failure_of(error, target_name=self._target_name))
+            raise
+        return None
+
+    async def _create_mirror(self) -> None:
+        hub_pod = self._ports.hub_pods.get(self._key)
+        anchor = self._ports.ground.anchor(self._mirror_key.namespace)
+        if hub_pod is None or anchor is None:
+            return
+        body = render_mirror(
+            hub_pod,
+            origin=Origin(scope=self._scope, pod=self._key, pod_uid=uid_of(hub_pod)),
+            mirror=self._mirror_key,
+            anchor=anchor,
+            rules=self._rules.render,
+        )
+        self._ports.fence()
+        try:
+            with self._ports.mirrors.writing(self._mirror_key) as ticket:
+                reply = await self._ports.target.create(
+                    PODS, body, namespace=self._mirror_key.namespace
+                )
+                ticket.commit(reply)
+        except AlreadyExists:
+            await self._look_up_mirror()
+            return
+        except ClusterError as error:
+            failure = create_failure_of(error, target_name=self._target_name)
+            await self._tell_failure(failure)
+            if failure.slow and not isinstance(error, Rejected):
+                raise Rejected(
+                    error.detail,
+                    cluster=error.cluster,
+                    verb=error.verb,
+                    subject=error.subject,
+                    reason=error.reason,
+                    status=error.status,
+                ) from error
+            raise
+        log.info("mirror created", mirror=str(self._mirror_key), uid=uid_of(reply))
+
+    @property
+    def _target_name(self) -> str:
+        return self._rules.target_name
+
+    async def _tell_failure(self, failure: CreateFailure) -> None:
+        """Say on the hub pod why there is no mirror; telling must not hide the failure itself."""
+        hub_pod = self._ports.hub_pods.get(self._key)
+        if hub_pod is None:
+            return
+        refusal = failure.refusal
+        status = waiting_status(
+            hub_pod,
+            reason=refusal.reason,
+            message=refusal.message,
+            now=format_instant(self._ports.now()),
+        )
+        write = plan_hub_write(hub_pod, status=status, clear_record=refusal.clears_intent)
+        if write is None:
+            return
+        try:
+            reply = await self._patch_hub_pod(write.patch)
+        except ClusterError as error:
+            log.warning("could not tell the hub pod why it waits", error=str(error))
+            return
+        if reply is not None:
+            self._tell(reply, refusal)
+
+    async def _patch_mirror(self, step: PatchMirror) -> None:
+        key = key_of(step.mirror)
+        patch = PatchBody(
+            media_type=MERGE,
+            body={"metadata": {**step.metadata, "uid": uid_of(step.mirror)}},
+        )
+        self._ports.fence()
+        try:
+            with self._ports.mirrors.writing(key) as ticket:
+                ticket.commit(await self._ports.target.patch(PODS, key, patch))
+        except (NotFound, Conflict):
+            await self._look_up_mirror()
+
+    async def _delete_mirror(self, step: DeleteMirror) -> None:
+        key, uid = key_of(step.mirror), uid_of(step.mirror)
+        if self._ports.hub_pods.get(self._key) is None:
+            await self._ports.orphan_bound.take()
+        self._ports.fence()
+        try:
+            with self._ports.mirrors.writing(key) as ticket:
+                reply = await self._ports.target.delete(
+                    PODS, key, uid=uid, grace_seconds=step.grace_seconds
+                )
+                if reply is None or is_really_gone(reply):
+                    self._note(ticket.commit_deleted(uid))
+                else:
+                    self._note(ticket.commit(reply))
+        except Conflict:
+            await self._look_up_mirror()
+            return
+        log.info("mirror deleted", mirror=str(key), reason=step.reason)
+
+
+def _writes_record(patch: PatchBody) -> bool:
+    """Tell whether a patch sets the record (a removal does not count)."""
+    return bool(annotations_of(patch.body).get(RECORD_ANNOTATION))
+
+
+__all__ = [
+    "ORIGIN_INDEX",
+    "EventSink",
+    "PodPorts",
+    "PodReconciler",
+    "origin_index",
+]

@@ -1,0 +1,114 @@
+"""Say why a hub pod gets no mirror, in words a user can act on. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federate.errors import (
+    ClusterError,
+    Forbidden,
+    NotFound,
+    Rejected,
+    Throttled,
+    Unreachable,
+)
+from federate.model.marks import carries_marks
+from federate.model.naming import SYSTEM_NAMESPACES
+from federate.model.objects import JsonObject, ObjectKey, spec_of
+from federate.model.pods import is_daemonset_pod, needs_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a pod waits: `reason` is PascalCase and documented, `message` says what to do."""
+
+    reason: str
+    message: str
+    clears_intent: bool = False
+    """The target answered: surely nothing was created, so the intent on record is void."""
+
+
+def refusal_of(
+    hub_pod: JsonObject, *, mirror_key: ObjectKey, allow_system_namespaces: bool = False
+) -> Refusal | None:
+    """Refuse what must not, or cannot yet, run in a target; None where nothing speaks against."""
+    if carries_marks(hub_pod):
+        return Refusal(
+            reason="MirrorOfMirror",
+            message="the pod carries federate's marks: a mirror is never mirrored again. "
+            "Remove the labels federate.dev/… from the pod or its template",
+        )
+    if is_daemonset_pod(hub_pod):
+        return Refusal(
+            reason="DaemonSetNotMirrored",
+            message="DaemonSet pods are not run in targets. Keep the DaemonSet off the virtual "
+            "node with a node affinity: type NotIn virtual-kubelet",
+        )
+    if mirror_key.namespace in SYSTEM_NAMESPACES and not allow_system_namespaces:
+        return Refusal(
+            reason="SystemNamespaceRefused",
+            message=f"pods are not run in the target's system namespace {mirror_key.namespace}",
+        )
+    needs = needs_of(spec_of(hub_pod))
+    if needs:
+        return Refusal(
+            reason="CompanionMissing",
+            message="the pod needs what federate does not bring to a target: " + ", ".join(needs),
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateFailure:
+    """What a failed create means: what the hub pod says, and whether waiting alone may heal it."""
+
+    refusal: Refusal
+    slow: bool = False
+    """Only a person or another controller changes the outcome: retry at minutes' pace."""
+
+
+# 403 stands for very different things; the server's text is all there is to tell them apart.
+_FORBIDDEN_TEXTS: tuple[tuple[str, str, bool], ...] = (
+    ("exceeded quota", "QuotaExceeded", True),
+    ("violates podsecurity", "PodSecurityRefused", True),
+    ("is being terminated", "NamespaceTerminating", False),
+    ("service account", "ServiceAccountMissing", False),
+    ("serviceaccount", "ServiceAccountMissing", False),
+    ("usage per", "LimitRangeRefused", True),
+    ("admission webhook", "AdmissionDenied", True),
+)
+
+
+def create_failure_of(error: ClusterError, *, target_name: str) -> CreateFailure:
+    """Read a failed create (C27): nothing transient ends a pod, everything is told and retried."""
+    words = f"{target_name} answered: {error.detail}"
+    match error:
+        case Unreachable():
+            refusal = Refusal(
+                reason="TargetUnreachable",
+                message=f"{target_name} does not answer; the pod starts when it does",
+                clears_intent=not error.request_sent,
+            )
+            return CreateFailure(refusal=refusal)
+        case Throttled():
+            return _failure("TargetBusy", f"{target_name} asks to wait")
+        case NotFound():
+            return _failure("NamespaceMissing", words)
+        case Rejected():
+            return _failure("MirrorInvalid", words, slow=True)
+        case Forbidden():
+            return _forbidden(error.detail.lower(), words)
+        case _:
+            return CreateFailure(refusal=Refusal(reason="TargetError", message=words))
+
+
+def _forbidden(text: str, words: str) -> CreateFailure:
+    for part, reason, slow in _FORBIDDEN_TEXTS:
+        if part in text:
+            return _failure(reason, words, slow=slow)
+    return _failure("Forbidden", words)
+
+
+def _failure(reason: str, message: str, *, slow: bool = False) -> CreateFailure:
+    refusal = Refusal(reason=reason, message=message, clears_intent=True)
+    return CreateFailure(refusal=refusal, slow=slow)

@@ -1,0 +1,287 @@
+"""Render the mirror that ought to exist for a hub pod. Pure.
+
+The mirror's spec is the *whole* hub spec less a deny list, never an allow list: a field of a newer
+Kubernetes travels without anybody adding it here. A test made from the API schema proves each
+field. Deciding twice on the same input gives the same object.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from federate.model.marks import (
+    HUB_GENERATION_ANNOTATION,
+    MANAGED_KEYS_ANNOTATION,
+    PREFIX,
+    Origin,
+)
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    annotations_of,
+    labels_of,
+    metadata_of,
+    spec_of,
+)
+from federate.model.pods import (
+    NODE_TYPE_LABEL,
+    VIRTUAL_NODE_TAINT_KEY,
+    VIRTUAL_NODE_TYPE,
+    admission_token_volumes,
+    is_token_mount,
+)
+
+NEVER_TRAVELS: Mapping[str, str] = {
+    "nodeName": "names a node of the hub",
+    "priority": "admission computes it from the class and refuses another number",
+    "preemptionPolicy": "admission computes it from the priority class",
+    "overhead": "admission computes it from the runtime class and refuses another",
+    "readinessGates": "their conditions are written on the hub, and evaluated there",
+    "schedulingGates": "were opened on the hub before the pod was bound",
+    "serviceAccountName": "names an identity of the hub",
+    "serviceAccount": "the deprecated twin of serviceAccountName",
+    "priorityClassName": "names a class of the hub",
+    "runtimeClassName": "names a class of the hub",
+    "schedulerName": "names a scheduler of the hub",
+    "ephemeralContainers": "are added through their own subresource; a create with them is refused",
+    "workloadRef": "names a Workload object of the hub",
+    "schedulingGroup": "names a PodGroup object of the hub",
+}
+"""Fields of a hub pod's spec that stay behind, with the reason."""
+
+KEPT_NODE_KEYS = frozenset({"kubernetes.io/os", "kubernetes.io/arch"})
+"""Node label keys that mean the same in every cluster; selectors on others stay behind."""
+
+HOSTNAME_LIMIT = 63
+
+NOT_VIRTUAL: JsonObject = {
+    "key": NODE_TYPE_LABEL,
+    "operator": "NotIn",
+    "values": [VIRTUAL_NODE_TYPE],
+}
+"""Keeps a mirror off every virtual node, so that mirrors of mirrors cannot arise (C3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderRules:
+    """What differs between targets in how a mirror is rendered."""
+
+    taint_keys: frozenset[str] = frozenset({VIRTUAL_NODE_TAINT_KEY})
+    kept_node_keys: frozenset[str] = KEPT_NODE_KEYS
+    denied_metadata_prefixes: Sequence[str] = field(
+        default=("kubectl.kubernetes.io/last-applied-configuration",)
+    )
+
+
+def render_mirror(
+    hub_pod: JsonObject,
+    *,
+    origin: Origin,
+    mirror: ObjectKey,
+    anchor: JsonObject,
+    rules: RenderRules,
+) -> JsonDict:
+    """Render the mirror pod; `anchor` becomes its controller, so nothing else can adopt it."""
+    labels, annotations = flowing_metadata(hub_pod, rules)
+    generation = metadata_of(hub_pod).get("generation")
+    own_annotations = {
+        **origin.annotations(),
+        MANAGED_KEYS_ANNOTATION: format_managed_keys(labels, annotations),
+    }
+    if generation is not None:
+        own_annotations[HUB_GENERATION_ANNOTATION] = str(generation)
+    anchor_meta = metadata_of(anchor)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": mirror.namespace,
+            "name": mirror.name,
+            "labels": {**labels, **origin.labels()},
+            "annotations": {**annotations, **own_annotations},
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "name": anchor_meta["name"],
+                    "uid": anchor_meta["uid"],
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": render_spec(hub_pod, rules),
+    }
+
+
+def render_spec(hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
+    """Render the mirror's spec."""
+    hub_spec = spec_of(hub_pod)
+    spec: JsonDict = {
+        key: copy.deepcopy(value) for key, value in hub_spec.items() if key not in NEVER_TRAVELS
+    }
+    _drop_admission_tokens(spec)
+    _render_tolerations(spec, rules)
+    _render_node_selector(spec, rules)
+    _render_node_affinity(spec, rules)
+    _render_hostname(spec, metadata_of(hub_pod).get("name", ""))
+    spec["automountServiceAccountToken"] = False
+    spec["enableServiceLinks"] = False
+    return spec
+
+
+def _drop_admission_tokens(spec: JsonDict) -> None:
+    token_volumes = admission_token_volumes(spec)
+    if not token_volumes:
+        return
+    _set_or_drop(spec, "volumes", [v for v in spec["volumes"] if v["name"] not in token_volumes])
+    for kind in ("initContainers", "containers"):
+        for container in spec.get(kind) or ():
+            mounts = container.get("volumeMounts") or ()
+            kept = [m for m in mounts if not is_token_mount(m, token_volumes)]
+            _set_or_drop(container, "volumeMounts", kept)
+
+
+def _render_tolerations(spec: JsonDict, rules: RenderRules) -> None:
+    """Drop what would tolerate a virtual node: its taint by key, and the blanket toleration."""
+    kept = [
+        t
+        for t in spec.get("tolerations") or ()
+        if t.get("key") and t.get("key") not in rules.taint_keys
+    ]
+    _set_or_drop(spec, "tolerations", kept)
+
+
+def _render_node_selector(spec: JsonDict, rules: RenderRules) -> None:
+    selector = spec.get("nodeSelector") or {}
+    kept = {key: value for key, value in selector.items() if key in rules.kept_node_keys}
+    _set_or_drop(spec, "nodeSelector", kept)
+
+
+def _render_node_affinity(spec: JsonDict, rules: RenderRules) -> None:
+    """Keep the terms on common keys; every required term excludes virtual nodes."""
+    affinity: JsonDict = spec.setdefault("affinity", {})
+    node_affinity: JsonDict = affinity.setdefault("nodeAffinity", {})
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = [_kept_term(t, rules) for t in required.get("nodeSelectorTerms") or ()] or [{}]
+    for term in terms:
+        term["matchExpressions"] = [*term.get("matchExpressions", ()), copy.deepcopy(NOT_VIRTUAL)]
+    node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
+        "nodeSelectorTerms": _distinct(terms)
+    }
+    preferred = [
+        {**preference, "preference": term}
+        for preference in node_affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        if (term := _kept_term(preference.get("preference") or {}, rules))
+    ]
+    _set_or_drop(node_affinity, "preferredDuringSchedulingIgnoredDuringExecution", preferred)
+
+
+def _kept_term(term: JsonObject, rules: RenderRules) -> JsonDict:
+    """Keep a term's expressions on common keys; matchFields names nodes of the hub."""
+    kept = [
+        copy.deepcopy(expression)
+        for expression in term.get("matchExpressions") or ()
+        if expression.get("key") in rules.kept_node_keys
+    ]
+    return {"matchExpressions": kept} if kept else {}
+
+
+def _distinct(terms: Sequence[JsonDict]) -> list[JsonDict]:
+    distinct: list[JsonDict] = []
+    for term in terms:
+        if term not in distinct:
+            distinct.append(term)
+    return distinct
+
+
+def _render_hostname(spec: JsonDict, pod_name: str) -> None:
+    """Set an unset hostname to the hub pod's name, cut as a kubelet cuts it.
+
+    A name with dots stays unset: it is no valid `hostname`, and the kubelet derives it from the
+    pod's name. A pod in the host's network has the host's name.
+    """
+    if spec.get("hostname") or spec.get("hostNetwork") or spec.get("hostnameOverride"):
+        return
+    hostname = pod_name[:HOSTNAME_LIMIT].rstrip("-.")
+    if hostname and "." not in hostname:
+        spec["hostname"] = hostname
+
+
+def _set_or_drop(holder: JsonDict, key: str, value: Any) -> None:
+    if value:
+        holder[key] = value
+    else:
+        holder.pop(key, None)
+
+
+def flowing_metadata(
+    hub_pod: JsonObject, rules: RenderRules
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels and annotations that flow to the mirror: all but our prefix and the deny list."""
+    return (
+        _flowing(labels_of(hub_pod), rules),
+        _flowing(annotations_of(hub_pod), rules),
+    )
+
+
+def _flowing(values: Mapping[str, str], rules: RenderRules) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in values.items()
+        if not key.startswith(PREFIX)
+        and not any(key.startswith(prefix) for prefix in rules.denied_metadata_prefixes)
+    }
+
+
+def format_managed_keys(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """Render the record of keys that came from the hub (C24)."""
+    return json.dumps(
+        {"labels": sorted(labels), "annotations": sorted(annotations)}, separators=(",", ":")
+    )
+
+
+def parse_managed_keys(mirror: JsonObject) -> tuple[frozenset[str], frozenset[str]]:
+    """Read the record of keys that came from the hub; empty where it is unreadable."""
+    try:
+        value = json.loads(annotations_of(mirror).get(MANAGED_KEYS_ANNOTATION, "{}"))
+        return frozenset(value.get("labels", ())), frozenset(value.get("annotations", ()))
+    except (ValueError, AttributeError, TypeError):
+        return frozenset(), frozenset()
+
+
+def metadata_changes(
+    hub_pod: JsonObject, mirror: JsonObject, rules: RenderRules
+) -> JsonDict | None:
+    """Say which labels and annotations of the mirror must change, as a merge patch's metadata.
+
+    Three-way: the base is the record of managed keys, so what the target added stays, and a key
+    that left the hub pod leaves the mirror. None where nothing must change.
+    """
+    labels, annotations = flowing_metadata(hub_pod, rules)
+    managed_labels, managed_annotations = parse_managed_keys(mirror)
+    label_changes = _changes(labels, labels_of(mirror), managed_labels)
+    annotation_changes: dict[str, str | None] = _changes(
+        annotations, annotations_of(mirror), managed_annotations
+    )
+    record = format_managed_keys(labels, annotations)
+    if annotations_of(mirror).get(MANAGED_KEYS_ANNOTATION) != record:
+        annotation_changes[MANAGED_KEYS_ANNOTATION] = record
+    changes: JsonDict = {}
+    if label_changes:
+        changes["labels"] = label_changes
+    if annotation_changes:
+        changes["annotations"] = annotation_changes
+    return changes or None
+
+
+def _changes(
+    ours: Mapping[str, str], theirs: Mapping[str, str], managed: frozenset[str]
+) -> dict[str, str | None]:
+    changed: dict[str, str | None] = {k: v for k, v in ours.items() if theirs.get(k) != v}
+    gone = {k: None for k in managed if k not in ours and k in theirs}
+    return {**changed, **gone}

@@ -1,0 +1,1 @@
+"""The virtual node exists and is alive."""

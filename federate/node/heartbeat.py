@@ -1,0 +1,358 @@
+"""Keep the virtual node alive: ping the target, write the Node and its status, renew its lease.
+
+Three loops that never wait for each other. What the Node should say is rendered purely from facts;
+this module only looks, writes, and keeps time. A dead target is told once (TargetReachable=False),
+then there is silence: no status, no lease, so that the hub's own grace decides (C12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+
+from federate.cluster.port import ClusterPort
+from federate.cluster.store import Change, Store
+from federate.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    NotFound,
+    NotOurs,
+    Unreachable,
+)
+from federate.model.instants import format_instant
+from federate.model.leases import NODE_LEASE_NAMESPACE, render_node_lease
+from federate.model.marks import ANCHORS_ANNOTATION, NODE_HUB_ANNOTATION, Scope
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    annotations_of,
+    condition_of,
+    is_terminating,
+    uid_of,
+)
+from federate.model.resources import CONFIGMAPS, LEASES, NODES
+from federate.node.anchors import NodeAnchors, parse_reinstall
+from federate.node.reachability import PING_TIMEOUT_SECONDS, Reachability, TargetState
+from federate.node.render import (
+    TARGET_REACHABLE,
+    NodeFacts,
+    new_node,
+    node_patch,
+    node_status_patch,
+    render_node,
+)
+from federate.patch.document import PatchBody
+
+log = structlog.stdlib.get_logger(__name__)
+
+LEASE_DURATION_SECONDS = 40
+"""A kubelet's default; the hub's node controller judges by its own grace anyway."""
+LEASE_RENEW_SECONDS = 10.0
+"""A kubelet's pace: a quarter of the lease's 40 s."""
+LEASE_RETRY_SECONDS = 0.5
+"""After a failure: quick, since three missed renewals make the node NotReady."""
+BATCH_SECONDS = 0.2
+"""Changes of capacity and labels that come together are written together."""
+LOOK_AGAIN_SECONDS = 30.0
+PING_NAMESPACE = "default"
+PING_NAME = "kube-root-ca.crt"
+
+
+class Offer(Protocol):
+    """What the target offers at the moment."""
+
+    def capacity(self) -> Mapping[str, str] | None:
+        """Return quantities by resource; None while it is not known yet."""
+
+    def common_labels(self) -> Mapping[str, str]:
+        """Return the labels all target nodes share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeIdentity:
+    """What never changes about a virtual node while it runs."""
+
+    scope: Scope
+    target_name: str
+    address: str
+    kubelet_version: Callable[[], str]
+    federate_version: str
+    user_labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePorts:
+    """Everything the heartbeat acts through."""
+
+    hub: ClusterPort
+    target: ClusterPort
+    nodes: Store
+    """The hub's Node of our name, kept by a reflector."""
+    offer: Offer
+    anchors: NodeAnchors
+    uninstalled: Callable[[], list[str]]
+    on_reachable: Callable[[], None]
+    """Called when the target answers again, and when an operator gives a namespace free."""
+    fence: Callable[[], None]
+    now: Callable[[], datetime]
+
+
+class Heartbeat:
+    """One virtual node's heartbeat. `announce` once the pod controllers are ready (C13)."""
+
+    def __init__(self, *, identity: NodeIdentity, ports: NodePorts) -> None:
+        self.reachability = Reachability()
+        self.announced = asyncio.Event()
+        self._identity = identity
+        self._ports = ports
+        self._dirty = asyncio.Event()
+        self._may_announce = False
+        self._key = ObjectKey("", identity.scope.node_name)
+        self._lease: JsonDict | None = None
+
+    def announce(self) -> None:
+        """Let the Node be registered: everything behind it is ready."""
+        self._may_announce = True
+        self._dirty.set()
+
+    def wake(self) -> None:
+        """Look again soon: capacity, labels or the Node changed."""
+        self._dirty.set()
+
+    def on_node(self, change: Change) -> None:
+        """Follow the Node: changed by others, or deleted (registered again at once)."""
+        if change.new is None:
+            self._lease = None
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._ping_loop(), name="ping")
+            group.create_task(self._node_loop(), name="node")
+            group.create_task(self._lease_loop(), name="node-lease")
+
+    # -- the target --------------------------------------------------------------------------------
+
+    async def _ping_loop(self) -> None:
+        while True:
+            before = self.reachability.state
+            if await self.ping():
+                log.info(
+                    "target state changed",
+                    before=before.name,
+                    after=self.reachability.state.name,
+                    message=self.reachability.message,
+                )
+                self._dirty.set()
+                if self.reachability.is_reachable:
+                    self._ports.on_reachable()
+            await asyncio.sleep(self.reachability.pause_seconds())
+
+    async def ping(self) -> bool:
+        """Ask the target once, bounded; tells whether its state changed.
+
+        An authenticated, namespaced read. That the object is absent is an answer.
+        """
+        try:
+            async with asyncio.timeout(PING_TIMEOUT_SECONDS):
+                await self._ports.target.get(CONFIGMAPS, ObjectKey(PING_NAMESPACE, PING_NAME))
+        except NotFound:
+            return self.reachability.note_answer()
+        except TimeoutError:
+            hung = Unreachable(f"no answer within {PING_TIMEOUT_SECONDS:g} s")
+            return self.reachability.note_failure(hung)
+        except ClusterError as error:
+            return self.reachability.note_failure(error)
+        return self.reachability.note_answer()
+
+    # -- the Node ----------------------------------------------------------------------------------
+
+    async def _node_loop(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_AGAIN_SECONDS):
+                    await self._dirty.wait()
+            except TimeoutError:
+                pass
+            self._dirty.clear()
+            try:
+                await self.beat()
+                failures = 0
+                await asyncio.sleep(BATCH_SECONDS)
+            except (ClusterError, NotOurs) as error:
+                failures += 1
+                wait_seconds = 0.0 if failures == 1 and isinstance(error, Conflict) else None
+                await self._pause_after(error, failures, wait_seconds)
+
+    async def _pause_after(
+        self, error: Exception, failures: int, wait_seconds: float | None
+    ) -> None:
+        if not isinstance(error, Conflict):
+            log.warning("the Node could not be written; trying again", error=str(error))
+        if wait_seconds is None:
+            wait_seconds = min(10.0, 0.25 * 2.0**failures) * random.uniform(0.9, 1.1)  # noqa: S311
+        await asyncio.sleep(wait_seconds)
+        self._dirty.set()
+
+    async def beat(self) -> None:
+        """Write what the Node should say and does not. Unchanged costs no write.
+
+        Raises:
+            NotOurs: a Node of our name exists that is not this hub's virtual node.
+            ClusterError: whatever the hub answered.
+        """
+        present = self._ports.nodes.get(self._key)
+        if present is not None:
+            self._check_ours(present)
+            self._ports.anchors.learn(present)
+            await self._carry_out_reinstall(present)
+        state = self.reachability.state
+        offer = self._ports.offer.capacity()
+        if state is TargetState.UNKNOWN or (offer is None and present is None):
+            return
+        if present is None:
+            if self._may_announce and state is TargetState.REACHABLE and offer is not None:
+                await self._register(offer)
+            return
+        if state is TargetState.UNREACHABLE and _is_told_unreachable(present):
+            return
+        if state is not TargetState.UNREACHABLE and not self._may_announce:
+            return
+        await self._update(present, offer)
+
+    def _check_ours(self, present: JsonObject) -> None:
+        hub_id = annotations_of(present).get(NODE_HUB_ANNOTATION)
+        if hub_id != self._identity.scope.hub_id:
+            raise NotOurs(
+                f"a Node {self._key} exists on the hub that federate did not register: it stays "
+                "untouched. Give the target another name, or remove that Node"
+            )
+
+    async def _carry_out_reinstall(self, present: JsonObject) -> None:
+        namespaces = parse_reinstall(present)
+        if namespaces:
+            self._ports.fence()
+            await self._ports.anchors.forget(namespaces)
+            self._ports.on_reachable()
+
+    async def _register(self, offer: Mapping[str, str]) -> None:
+        rendered = self._render(None, offer)
+        body = new_node(
+            rendered,
+            anchors=self._ports.anchors.format(),
+            anchors_annotation=ANCHORS_ANNOTATION,
+        )
+        self._ports.fence()
+        with self._ports.nodes.writing(self._key) as ticket:
+            try:
+                ticket.commit(await self._ports.hub.create(NODES, body))
+            except AlreadyExists:
+                ticket.commit(await self._ports.hub.get(NODES, self._key))
+                self._dirty.set()
+                return
+        log.info("virtual node registered", node=str(self._key))
+        self.announced.set()
+        await self._renew_lease_quietly()
+
+    async def _update(self, present: JsonObject, offer: Mapping[str, str] | None) -> None:
+        shown = offer if offer is not None else (present.get("status") or {}).get("capacity") or {}
+        rendered = self._render(present, shown)
+        if self.reachability.state is not TargetState.UNREACHABLE and not is_terminating(present):
+            await self._patch(node_patch(rendered, present), subresource="")
+            present = self._ports.nodes.get(self._key) or present
+        await self._patch(node_status_patch(rendered, present), subresource="status")
+        if self._may_announce:
+            self.announced.set()
+
+    async def _patch(self, patch: PatchBody | None, *, subresource: str) -> None:
+        if patch is None:
+            return
+        self._ports.fence()
+        with self._ports.nodes.writing(self._key) as ticket:
+            try:
+                ticket.commit(
+                    await self._ports.hub.patch(NODES, self._key, patch, subresource=subresource)
+                )
+            except NotFound:
+                self._dirty.set()
+
+    def _render(self, present: JsonObject | None, offer: Mapping[str, str]) -> JsonDict:
+        identity = self._identity
+        facts = NodeFacts(
+            scope=identity.scope,
+            target_name=identity.target_name,
+            address=identity.address,
+            kubelet_version=identity.kubelet_version(),
+            federate_version=identity.federate_version,
+            offer=offer,
+            state=self.reachability.state,
+            state_message=self.reachability.message,
+            target_labels=self._ports.offer.common_labels(),
+            user_labels=identity.user_labels,
+            uninstalled=self._ports.uninstalled(),
+        )
+        return render_node(facts, present, now=format_instant(self._ports.now()))
+
+    # -- the node lease ----------------------------------------------------------------------------
+
+    async def _lease_loop(self) -> None:
+        await self.announced.wait()
+        while True:
+            renewed = await self._renew_lease_quietly()
+            await asyncio.sleep(LEASE_RENEW_SECONDS if renewed else LEASE_RETRY_SECONDS)
+
+    async def _renew_lease_quietly(self) -> bool:
+        if self.reachability.state not in (TargetState.REACHABLE, TargetState.REFUSED):
+            return False
+        try:
+            await self.renew_lease()
+        except ClusterError as error:
+            self._lease = None
+            log.warning("node lease not renewed; trying again", error=str(error))
+            return False
+        return True
+
+    async def renew_lease(self) -> None:
+        """Renew the node lease, optimistically from the last one we wrote (KEP-589)."""
+        node = self._ports.nodes.get(self._key)
+        if node is None:
+            return
+        key = ObjectKey(NODE_LEASE_NAMESPACE, self._key.name)
+        self._ports.fence()
+        for _ in range(2):
+            body = render_node_lease(
+                node_name=self._key.name,
+                node_uid=uid_of(node),
+                duration_seconds=LEASE_DURATION_SECONDS,
+                now=self._ports.now(),
+                previous=self._lease,
+            )
+            try:
+                if self._lease is None:
+                    self._lease = await self._ports.hub.create(
+                        LEASES, body, namespace=NODE_LEASE_NAMESPACE
+                    )
+                else:
+                    self._lease = await self._ports.hub.replace(LEASES, key, body)
+            except (AlreadyExists, Conflict):
+                self._lease = await self._ports.hub.get(LEASES, key)
+                continue
+            except NotFound:
+                self._lease = None
+                continue
+            return
+
+
+def _is_told_unreachable(node: JsonObject) -> bool:
+    condition = condition_of(node, TARGET_REACHABLE)
+    return condition is not None and condition.get("status") == "False"

@@ -1,0 +1,1 @@
+"""It all lives together."""

@@ -1,0 +1,57 @@
+"""Who holds a leader lease, in words that a process on the same host can check.
+
+An identity names the host's boot, the process-id namespace, the process and its start. So a process
+that was started again need not wait out the lease of its dead predecessor: it can see that nobody
+is behind that name. A holder it cannot see is waited for as ever.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PID_NAMESPACE = Path("/proc/self/ns/pid")
+_START_FIELD = 19  # starttime, counted after the closing parenthesis of the command (proc(5))
+
+
+def process_start(pid: int) -> str | None:
+    """Return when a process started, in clock ticks since boot; None where there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()[_START_FIELD]
+
+
+def own_identity() -> str:
+    """Return this process's identity; unique even without /proc."""
+    pid = os.getpid()
+    start = process_start(pid)
+    if start is None:
+        return f"{socket.gethostname()}_{os.urandom(8).hex()}"
+    return f"{_neighbourhood()}_{pid}_{start}"
+
+
+def _neighbourhood() -> str:
+    boot = _BOOT_ID.read_text(encoding="ascii").strip().partition("-")[0]
+    namespace = os.readlink(_PID_NAMESPACE).strip("pid:[]")
+    return f"{socket.gethostname()}_{boot}_{namespace}"
+
+
+def is_dead_neighbour(
+    holder: str, ours: str, start_of: Callable[[int], str | None] = process_start
+) -> bool:
+    """Tell whether a holder was a process beside us, and surely is no more."""
+    place, pid, start = _split(holder)
+    if not pid.isdigit() or not place or place != _split(ours)[0]:
+        return False
+    return start_of(int(pid)) != start
+
+
+def _split(identity: str) -> tuple[str, str, str]:
+    rest, _, start = identity.rpartition("_")
+    place, _, pid = rest.rpartition("_")
+    return place, pid, start

@@ -1,0 +1,195 @@
+"""One virtual node: builds its parts, and starts and stops them in order.
+
+Start is strict (C13): caches synced, then pod controllers, then the Node is announced. A crash of
+any part ends the virtual node cleanly, and `run` starts it again with back-off. Nothing here is
+shared with other virtual nodes but the hub client, so one bad target never slows another (C2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from federate.cluster.client import ClusterClient
+from federate.cluster.connect import connect
+from federate.cluster.port import ClusterPort
+from federate.cluster.recorder import Recorder, ref_to
+from federate.errors import ClusterError, ConfigError, Forbidden, LeadershipLost
+from federate.garbage.sweeper import hub_identity
+from federate.model.marks import Scope
+from federate.model.naming import NamespaceStrategy, leader_lease_name
+from federate.model.objects import JsonObject, ObjectKey
+from federate.model.resources import PODS
+from federate.runtime.election import Election
+from federate.runtime.leading import Leading, LeadingPorts
+from federate.runtime.settings import TargetSettings
+from federate.runtime.telemetry import Telemetry
+from federate.runtime.together import run_together
+
+log = structlog.stdlib.get_logger(__name__)
+
+RESTART_BASE_SECONDS = 1.0
+RESTART_CAP_SECONDS = 60.0
+CALM_SECONDS = 120.0
+"""A virtual node that lived this long starts its back-off anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all virtual nodes of the process share."""
+
+    hub: ClusterClient
+    hub_id: str
+    identity: str
+    node_address: str
+    leader_lease_namespace: str
+    federate_version: str
+    telemetry: Telemetry
+
+
+class PodEvents:
+    """Events about hub pods; satisfies `mirror.reconciler.EventSink`."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def event(
+        self, regarding: JsonObject, *, reason: str, note: str, action: str, warning: bool = True
+    ) -> None:
+        """Note one Event."""
+        self._recorder.event(
+            ref_to(PODS, regarding),
+            reason=reason,
+            note=note,
+            action=action,
+            type="Warning" if warning else "Normal",
+        )
+
+
+class VirtualNode:
+    """One target's stand-in on the hub, from the process's start to its end."""
+
+    def __init__(self, settings: TargetSettings, surroundings: Surroundings) -> None:
+        self.settings = settings
+        self.scope = Scope(hub_id=surroundings.hub_id, node_name=settings.name)
+        self._around = surroundings
+        self.election = Election(
+            hub=surroundings.hub,
+            key=ObjectKey(surroundings.leader_lease_namespace, leader_lease_name(settings.name)),
+            identity=surroundings.identity,
+            now=_now,
+        )
+        self.leading: Leading | None = None
+        self.trouble = ""
+        self._watch_gauges()
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether it does its part: announced as the leader, or standing by."""
+        if self.trouble:
+            return False
+        if self.leading is not None:
+            return self.leading.is_announced
+        return bool(self.election.holder)
+
+    async def run(self) -> None:
+        """Live until cancelled; crashes are logged and answered by a new start.
+
+        Raises:
+            ConfigError: what only the user can mend.
+        """
+        failures = 0
+        with structlog.contextvars.bound_contextvars(node=self.settings.name):
+            while True:
+                started_at = asyncio.get_running_loop().time()
+                await self._live_once()
+                lived = asyncio.get_running_loop().time() - started_at
+                failures = 1 if lived > CALM_SECONDS else failures + 1
+                pause = min(RESTART_CAP_SECONDS, RESTART_BASE_SECONDS * 2.0 ** (failures - 1))
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
+
+    async def _live_once(self) -> None:
+        try:
+            await self._live()
+        except LeadershipLost as lost:
+            self.trouble = str(lost)
+            log.warning("leadership lost: all its work was stopped", error=str(lost))
+        except ConfigError:
+            raise
+        except ClusterError as error:
+            self.trouble = str(error)
+            log.warning("virtual node ended; starting again", error=str(error))
+        except Exception as error:  # the supervised edge of C13
+            self.trouble = f"{type(error).__name__}: {error}"
+            log.exception("virtual node crashed; starting again")
+
+    async def _live(self) -> None:
+        target = await connect(
+            self.settings.kubeconfig,
+            name=self.settings.name,
+            context=self.settings.context,
+            observer=self._around.telemetry.metrics.request_observer(self.settings.name),
+        )
+        try:
+            await self.election.lead(lambda: self._lead(target))
+        finally:
+            self.leading = None
+            await target.aclose()
+
+    async def _lead(self, target: ClusterClient) -> None:
+        recorder = Recorder(self._around.hub, instance=self._around.identity)
+        self.leading = Leading(
+            self.settings,
+            scope=self.scope,
+            ports=LeadingPorts(
+                hub=self._around.hub,
+                target=target,
+                events=PodEvents(recorder),
+                fence=self.election.fence,
+                metrics=self._around.telemetry.metrics,
+            ),
+            node_address=self._around.node_address,
+            federate_version=self._around.federate_version,
+        )
+        self.trouble = ""
+        await run_together(
+            recorder.run,
+            lambda: self._refuse_self(target),
+            self.leading.run,
+        )
+
+    async def _refuse_self(self, target: ClusterPort) -> None:
+        """Refuse `same` where target and hub are one cluster: mirrors would meet their hub pods."""
+        if self.settings.namespaces is not NamespaceStrategy.SAME:
+            return
+        while True:
+            try:
+                identity = await hub_identity(target)
+            except Forbidden:
+                return
+            except ClusterError:
+                await asyncio.sleep(1.0)
+                continue
+            if identity == self.scope.hub_id:
+                raise ConfigError(
+                    f"target {self.settings.name} is the hub itself: namespaces `same` would put "
+                    "mirrors beside their hub pods. Use --namespaces prefixed"
+                )
+            return
+
+    def _watch_gauges(self) -> None:
+        metrics, node = self._around.telemetry.metrics, {"node": self.settings.name}
+        metrics.watch_gauge("federate_leader", node, lambda: float(self.election.is_leading))
+        for name in ("federate_hub_pods", "federate_mirrors", "federate_target_reachable"):
+            metrics.watch_gauge(name, node, lambda name=name: self._gauge(name))  # type: ignore[misc]
+
+    def _gauge(self, name: str) -> float:
+        return self.leading.gauge(name) if self.leading is not None else 0.0
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

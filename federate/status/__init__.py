@@ -1,0 +1,1 @@
+"""Target to hub: the truth comes up."""
