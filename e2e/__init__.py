@@ -1,0 +1,1 @@
+"""End-to-end tests and the test bed they run on."""

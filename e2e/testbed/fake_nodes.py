@@ -1,0 +1,82 @@
+"""Nodes without machines: kwok plays them and the pods on them.
+
+kwok owns exactly the nodes that carry `FAKE_NODE_ANNOTATION`. A virtual node that federate
+registers does not carry it, so kwok never touches it or its pods.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .control_plane import Command, Layout
+from .places import STAGES
+from .provider import ClusterSpec
+
+FAKE_NODE_ANNOTATION = "kwok.x-k8s.io/node"
+FAKE_NODE_VALUE = "fake"
+
+LEASE_SECONDS = 40
+"""How long a node counts as alive after its last heartbeat; a kubelet's own default."""
+
+POD_RANGE = "10.244.0.1/16"
+
+
+def kwok_command(program: Path, layout: Layout) -> Command:
+    return [
+        program,
+        f"--kubeconfig={layout.kubeconfig}",
+        f"--config={layout.folder / 'kwok.yaml'}",
+        "--manage-all-nodes=false",
+        f"--manage-nodes-with-annotation-selector={FAKE_NODE_ANNOTATION}={FAKE_NODE_VALUE}",
+        f"--node-lease-duration-seconds={LEASE_SECONDS}",
+        f"--cidr={POD_RANGE}",
+        "--node-ip=127.0.0.1",
+        "--enable-crds=",
+    ]
+
+
+def render_kwok_configuration() -> str:
+    """Join the stages into the one configuration file kwok reads."""
+    return "\n---\n".join(path.read_text() for path in sorted(STAGES.glob("*.yaml")))
+
+
+def render_fake_node(spec: ClusterSpec, number: int) -> Mapping[str, Any]:
+    name = f"{spec.name}-node-{number}"
+    resources = {"cpu": spec.node_cpu, "memory": spec.node_memory, "pods": str(spec.node_pods)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {FAKE_NODE_ANNOTATION: FAKE_NODE_VALUE},
+            "labels": {
+                "kubernetes.io/arch": "amd64",
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "type": "kwok",
+            },
+        },
+        "status": {
+            "allocatable": resources,
+            "capacity": resources,
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": "",
+                "containerRuntimeVersion": "kwok",
+                "kernelVersion": "kwok",
+                "kubeProxyVersion": "kwok",
+                "kubeletVersion": "kwok",
+                "machineID": "",
+                "operatingSystem": "linux",
+                "osImage": "",
+                "systemUUID": "",
+            },
+        },
+    }
+
+
+def is_usable(node: Mapping[str, Any]) -> bool:
+    """Tell whether the scheduler would put a pod on the node."""
+    conditions = node.get("status", {}).get("conditions", [])
+    is_ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return is_ready and not node.get("spec", {}).get("taints")
