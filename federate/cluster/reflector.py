@@ -56,6 +56,10 @@ def every_object(obj: JsonObject) -> bool:
     return True
 
 
+def no_matter() -> None:
+    """Nobody asked to be told."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Suspect:
     known: JsonObject | None
@@ -67,8 +71,8 @@ class Reflector:
 
     `matches` says of a full object whether the selectors select it: `verify` needs it, for a GET
     takes no selectors. `synced` is set after the first list. `relists` counts full lists: what
-    happened before the last one may have gone unseen. `last_activity_at` is the monotonic time of
-    the last sign of life, `last_error` what ails now.
+    happened before the last one may have gone unseen; `on_gap` is called for each but the first.
+    `last_activity_at` is the monotonic time of the last sign of life, `last_error` what ails now.
     """
 
     def __init__(  # noqa: PLR0913  ports and selectors, each with a default that most keep
@@ -84,6 +88,7 @@ class Reflector:
         field_selector: str = "",
         metadata_only: bool = False,
         matches: Callable[[JsonObject], bool] = every_object,
+        on_gap: Callable[[], None] = no_matter,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
@@ -103,6 +108,7 @@ class Reflector:
         self._field_selector = field_selector
         self._metadata_only = metadata_only
         self._matches = matches
+        self._on_gap = on_gap
         self._clock = clock
         self._sleep = sleep
         self._jitter = jitter
@@ -178,6 +184,8 @@ class Reflector:
         )
         changes = self._store.replace(listing.items)
         self.relists += 1
+        if self.relists > 1:
+            self._on_gap()
         self._resource_version = listing.resource_version
         self._must_list = False
         self._note_life()

@@ -15,6 +15,7 @@ import structlog
 
 from federate.cluster.port import ClusterPort
 from federate.errors import ClusterError, Conflict, NotFound
+from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.plan import Orphan, Survey, plan_sweep
 from federate.model.marks import HUB_LABEL, Scope, origin_of
 from federate.model.objects import ObjectKey, uid_of
@@ -81,12 +82,14 @@ class Sweeper:
         target: ClusterPort,
         scope: Scope,
         enqueue: Callable[[ObjectKey], None],
+        namespaces: NamespaceKeeper,
         period_seconds: float = SWEEP_PERIOD_SECONDS,
     ) -> None:
         self._hub = hub
         self._target = target
         self._scope = scope
         self._enqueue = enqueue
+        self._namespaces = namespaces
         self._period_seconds = period_seconds
         self.unknown_mirrors = 0
 
@@ -96,6 +99,7 @@ class Sweeper:
             await asyncio.sleep(self._period_seconds)
             try:
                 await self.sweep()
+                await self._namespaces.give_back()
             except ClusterError as error:
                 log.info("sweep not finished; trying again later", error=str(error))
 

@@ -118,6 +118,7 @@ class PodPorts:
     """Raises LeadershipLost where we may not act any more; called before every write."""
     now: Callable[[], datetime]
     orphan_bound: RateBound
+    on_orphan_deleted: Callable[[], None]
 
 
 class PodReconciler:
@@ -149,7 +150,9 @@ class PodReconciler:
         if origin is None:
             return None
         if change.new is None and known is not None and self._is_known(origin):
-            self._last_states[origin.pod_uid] = known
+            # The object in a DELETED event is newer than what the store had.
+            final = self._ports.mirrors.last_deleted(uid_of(known))
+            self._last_states[origin.pod_uid] = final or known
         return origin.pod, self.lane_of_key(origin.pod)
 
     def _is_known(self, origin: Origin) -> bool:
@@ -191,8 +194,8 @@ class PodReconciler:
             self._handled[key] = self._versions(key)
 
     def _forget(self, hub_pod_uid: str) -> None:
-        for memory in (self._attempts, self._futile):
-            memory.pop(hub_pod_uid, None)
+        self._attempts.pop(hub_pod_uid, None)
+        self._futile.pop(hub_pod_uid, None)
         self._last_states.pop(hub_pod_uid, None)
 
 
@@ -520,7 +523,8 @@ class _Pass:
 
     async def _delete_mirror(self, step: DeleteMirror) -> None:
         key, uid = key_of(step.mirror), uid_of(step.mirror)
-        if self._ports.hub_pods.get(self._key) is None:
+        is_orphan = self._ports.hub_pods.get(self._key) is None
+        if is_orphan:
             await self._ports.orphan_bound.take()
         self._ports.fence()
         try:
@@ -535,6 +539,8 @@ class _Pass:
         except Conflict:
             await self._look_up_mirror()
             return
+        if is_orphan:
+            self._ports.on_orphan_deleted()
         log.info("mirror deleted", mirror=str(key), reason=step.reason)
 
 

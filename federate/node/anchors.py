@@ -66,12 +66,19 @@ class NodeAnchors:
         await self._write({**self._known, namespace: uid}, reinstalled=False)
         self._known[namespace] = uid
 
-    async def forget(self, namespaces: frozenset[str]) -> None:
+    async def forget(self, namespace: str) -> None:
+        """Forget a namespace whose anchor federate itself is about to remove."""
+        await self._drop(frozenset({namespace}), reinstalled=False)
+
+    async def reinstall(self, namespaces: frozenset[str]) -> None:
         """Use the namespaces anew: the operator's word is carried out and taken down."""
-        kept = {n: uid for n, uid in self._known.items() if n not in namespaces}
-        await self._write(kept, reinstalled=True)
-        self._known = kept
+        await self._drop(namespaces, reinstalled=True)
         log.info("reinstall confirmed by an operator", namespaces=sorted(namespaces))
+
+    async def _drop(self, namespaces: frozenset[str], *, reinstalled: bool) -> None:
+        kept = {n: uid for n, uid in self._known.items() if n not in namespaces}
+        await self._write(kept, reinstalled=reinstalled)
+        self._known = kept
 
     async def _write(self, known: Mapping[str, str], *, reinstalled: bool) -> None:
         value = json.dumps(known, separators=(",", ":"), sort_keys=True)

@@ -110,6 +110,8 @@ class Heartbeat:
 
     def __init__(self, *, identity: NodeIdentity, ports: NodePorts) -> None:
         self.reachability = Reachability()
+        self.asked = asyncio.Event()
+        """Set once it is known whether the target answers."""
         self.announced = asyncio.Event()
         self._identity = identity
         self._ports = ports
@@ -152,6 +154,7 @@ class Heartbeat:
                     after=self.reachability.state.name,
                     message=self.reachability.message,
                 )
+                self.asked.set()
                 self._dirty.set()
                 if self.reachability.is_reachable:
                     self._ports.on_reachable()
@@ -242,7 +245,7 @@ class Heartbeat:
         namespaces = parse_reinstall(present)
         if namespaces:
             self._ports.fence()
-            await self._ports.anchors.forget(namespaces)
+            await self._ports.anchors.reinstall(namespaces)
             self._ports.on_reachable()
 
     async def _register(self, offer: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from federate.errors import ClusterError
 from federate.flow.controller import Controller
 from federate.flow.ratebound import RateBound
 from federate.flow.workqueue import WorkQueue
+from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.sweeper import Sweeper
 from federate.mirror.ground import Ground, GroundRules
 from federate.mirror.plan import Lane, PlanRules
@@ -35,7 +36,7 @@ from federate.mirror.render import RenderRules
 from federate.model.marks import Scope
 from federate.model.objects import JsonObject, ObjectKey, key_of
 from federate.model.pods import node_name_of
-from federate.model.resources import CONFIGMAPS, NODES, PODS
+from federate.model.resources import CONFIGMAPS, NODES, PODS, Resource
 from federate.node.anchors import NodeAnchors
 from federate.node.heartbeat import Heartbeat, NodeIdentity, NodePorts
 from federate.node.offer import AggregateOffer, StaticOffer, lean_foreign_pod, lean_node
@@ -52,6 +53,8 @@ COMPARE_SECONDS = 5.0
 """How often both stores are compared, and read anew: a lost pod is noticed within this (C43)."""
 VERIFY_SHARE = 0.05
 """At most this share of the time goes into reading both sides anew, however many pods there are."""
+
+TELL_WAITING_SECONDS = 10.0
 
 ORPHANS_PER_SECOND = 50.0
 ORPHANS_AT_ONCE = 100
@@ -147,6 +150,7 @@ class Leading:
                 watch_gaps=lambda: self._mirror_reflector.relists,
                 fence=ports.fence,
                 now=_now,
+                on_orphan_deleted=partial(ports.metrics.orphan_deleted, settings.name),
                 orphan_bound=RateBound(
                     per_second=ORPHANS_PER_SECOND,
                     burst=ORPHANS_AT_ONCE,
@@ -154,7 +158,19 @@ class Leading:
                 ),
             ),
         )
-        self._sweeper = Sweeper(hub=hub, target=target, scope=scope, enqueue=self._enqueue)
+        self._sweeper = Sweeper(
+            hub=hub,
+            target=target,
+            scope=scope,
+            enqueue=self._enqueue,
+            namespaces=NamespaceKeeper(
+                hub=hub,
+                target=target,
+                scope=scope,
+                forget_anchor=register.forget,
+                fence=ports.fence,
+            ),
+        )
         self._watch_gauges()
 
     @property
@@ -185,6 +201,7 @@ class Leading:
             field_selector=f"spec.nodeName={scope.node_name}",
             matches=lambda pod: node_name_of(pod) == scope.node_name,
             on_change=self._on_hub_pod,
+            on_gap=self._gap(self._hub, PODS),
         )
         self._mirror_reflector = Reflector(
             self._target,
@@ -194,6 +211,7 @@ class Leading:
             label_selector=scope.selector,
             matches=scope.owns,
             on_change=self._on_mirror,
+            on_gap=self._gap(self._target, PODS),
         )
         self._anchor_reflector = Reflector(
             self._target,
@@ -219,6 +237,9 @@ class Leading:
             self._anchor_reflector,
             self._node_reflector,
         ]
+
+    def _gap(self, cluster: ClusterPort, resource: Resource) -> Callable[[], None]:
+        return partial(self._metrics.watch_gap, cluster=cluster.name, resource=resource.plural)
 
     def _build_offer(self) -> StaticOffer | AggregateOffer:
         self._aggregate: AggregateOffer | None = None
@@ -250,6 +271,9 @@ class Leading:
         return offer
 
     def _watch_gauges(self) -> None:
+        target = {"target": self._settings.name}
+        unknown = partial(getattr, self._sweeper, "unknown_mirrors")
+        self._metrics.watch_gauge("federate_unknown_mirrors", target, unknown)
         for lane in Lane:
             labels = {"node": self._settings.name, "lane": str(lane)}
             depth = partial(self._queue.depth, lane)
@@ -308,19 +332,39 @@ class Leading:
             self._heartbeat.announce()
 
     async def _wait_until_ready(self) -> None:
-        """Wait for the caches and the target's version: what is announced must be true (C13)."""
+        """Wait for the caches and the target's word: what is announced must be true (C13)."""
         for reflector in self._reflectors:
-            await reflector.synced.wait()
+            await self._wait_for_cache(reflector)
         node: JsonObject | None = self._nodes.get(ObjectKey("", self._scope.node_name))
         if node is not None:
             self._register.learn(node)
-        while not self._target_version:
+        self._target_version = await self._ask_target_version()
+        await self._heartbeat.asked.wait()
+
+    async def _wait_for_cache(self, reflector: Reflector) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(TELL_WAITING_SECONDS):
+                    await reflector.synced.wait()
+            except TimeoutError:
+                error = reflector.last_error
+                log.warning(
+                    "still waiting for a first listing",
+                    reflector=reflector.name,
+                    error=str(error) if error else "no answer yet",
+                )
+            else:
+                return
+
+    async def _ask_target_version(self) -> str:
+        while True:
             try:
                 version = await self._target.raw_get("/version")
-                self._target_version = str(version.get("gitVersion") or "unknown")
             except ClusterError as error:
                 log.info("the target does not tell its version yet", error=str(error))
                 await asyncio.sleep(1.0)
+            else:
+                return str(version.get("gitVersion") or "unknown")
 
     async def _compare(self) -> None:
         """The net under the events: what was last handled against what is known now."""

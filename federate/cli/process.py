@@ -1,0 +1,107 @@
+"""Run one coroutine as a process: event loop, signals, a bounded end.
+
+Below `cli.run`. The first SIGTERM or SIGINT sets the stop event; work that has not ended
+`STOP_SECONDS` later is cancelled, and soon after the process ends in any case: nothing is lost,
+because every start goes on from what the clusters say. The second signal ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from types import FrameType
+
+import structlog
+
+from federate.cli.failures import EXIT_INTERRUPTED, first_known
+
+log = structlog.get_logger()
+
+STOP_SECONDS = 4.4
+"""Bound of an orderly stop: supervisors and people who wait 5 s see a clean end."""
+
+END_SECONDS = 4.9
+"""After so long the process ends whatever hangs: a thread, a task that will not be cancelled."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+Work = Callable[[asyncio.Event], Coroutine[None, None, None]]
+
+
+def run_until_signal(work: Work) -> None:
+    """Run `work(stop)` until it ends, by itself or because a signal set `stop`.
+
+    Raises:
+        FederateError: what ended the work; of several in a group the one that says most.
+    """
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_with_signals(work))
+    except Exception as failed:
+        error = first_known(failed)
+        if error is None:
+            raise
+        log.debug("federate ends", error=str(error), exc_info=failed)
+        raise error from failed
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not on every platform, and not needed
+        return None
+    return uvloop.new_event_loop
+
+
+async def _with_signals(work: Work) -> None:
+    stop = asyncio.Event()
+    _watch_signals(stop)
+    await supervise(work, stop)
+
+
+async def supervise(work: Work, stop: asyncio.Event) -> None:
+    """Run `work` until it ends, or is cancelled some time after `stop`; raises what it raised."""
+    working = asyncio.create_task(work(stop), name="federate")
+    stopping = asyncio.create_task(stop.wait(), name="stop-signal")
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not working.done():
+        await asyncio.wait((working,), timeout=STOP_SECONDS)
+    if not working.done():
+        log.warning("stop took too long, cancelled", after_seconds=STOP_SECONDS)
+        working.cancel()
+        await asyncio.wait((working,))
+    if not working.cancelled():
+        working.result()
+
+
+def _watch_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+
+    def first() -> None:
+        log.info("stopping; a second signal ends federate at once")
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            # Not through the loop: it may be what hangs.
+            signal.signal(number, _second)
+        watchdog = threading.Timer(END_SECONDS, _end_now, (0,))
+        watchdog.daemon = True
+        watchdog.start()
+        stop.set()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, first)
+
+
+def _second(_number: int, _frame: FrameType | None) -> None:
+    _end_now(EXIT_INTERRUPTED)
+
+
+def _end_now(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,129 @@
+"""`federate sweep`: one pass over a target's orphans, by hand.
+
+Shows what a sweep would delete, and deletes it when asked to. What is an orphan, and the checks
+right before each delete, stand in `garbage`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from federate.cli.clusters import opened, run_once
+from federate.cli.options import Complaints, TargetOption, find_hub, parse_targets
+from federate.errors import ClusterError, ConfigError, FederateError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from federate.cluster.port import ClusterPort
+    from federate.garbage.plan import Orphan, Survey
+
+EXAMPLE = "Example: federate sweep --hub hub.yaml --target edge=target.yaml --dry-run"
+
+
+def sweep(
+    target: Annotated[
+        str,
+        typer.Option(metavar="NAME=PATH[@CONTEXT]", help="The virtual node and its target."),
+    ],
+    hub: Annotated[str | None, typer.Option(metavar="PATH", help="The hub's kubeconfig.")] = None,
+    hub_context: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A context other than the current one.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show; delete nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+) -> None:
+    """Show the mirrors in a target whose hub pod is gone, and delete them.
+
+    A running federate does this by itself.
+    """
+    complaints = Complaints()
+    file: Path | None = None
+    options: tuple[TargetOption, ...] = ()
+    with complaints.about("--hub"):
+        file = find_hub(hub, environ=os.environ, home=Path.home())
+    with complaints.about("--target"):
+        options = parse_targets([target])
+    complaints.raise_any()
+    may_delete = None if dry_run else (lambda count: yes or _confirmed(count))
+    run_once(_sweep(file, hub_context, options[0], may_delete))
+
+
+def _confirmed(count: int) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError("nothing is deleted: no terminal to confirm at; expected --yes")
+    return typer.confirm(f"Delete {count} in the target?")
+
+
+async def _sweep(
+    file: Path | None,
+    context: str | None,
+    option: TargetOption,
+    may_delete: Callable[[int], bool] | None,
+) -> None:
+    from federate.garbage.sweeper import survey
+
+    async with (
+        opened(file, name="hub", context=context) as hub,
+        opened(option.kubeconfig, name=option.name, context=option.context) as target,
+    ):
+        found = await survey(hub, target, node_name=option.name)
+        show(found, node_name=option.name)
+        if may_delete is None or not found.orphans:
+            return
+        if not may_delete(len(found.orphans)):
+            typer.echo("Nothing is deleted.")
+            return
+        await remove_all(hub, target, found.orphans)
+
+
+def show(found: Survey, *, node_name: str) -> None:
+    """Print the orphans, and apart from them what a sweep of this node leaves alone."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if found.orphans:
+        console.print(_table(f"Orphans of {node_name}", found.orphans))
+    else:
+        typer.echo(f"No orphans of {node_name}.")
+    if found.unknown:
+        console.print(_table("Not touched", found.unknown))
+
+
+async def remove_all(hub: ClusterPort, target: ClusterPort, orphans: Sequence[Orphan]) -> None:
+    """Remove one after the other; one that fails does not keep the others.
+
+    Raises:
+        FederateError: some could not be removed.
+    """
+    from federate.garbage.sweeper import remove_orphan
+
+    failed = 0
+    for number, orphan in enumerate(orphans, start=1):
+        try:
+            outcome = await remove_orphan(hub, target, orphan)
+        except ClusterError as error:
+            failed += 1
+            outcome = f"failed: {error}"
+        typer.echo(f"[{number}/{len(orphans)}] {orphan.mirror}: {outcome}")
+    if failed:
+        raise FederateError(f"{failed} of {len(orphans)} orphans stay; sweep again to retry")
+
+
+def _table(title: str, orphans: Iterable[Orphan]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for head in ("MIRROR", "HUB POD", "NODE", "PHASE", "WHY"):
+        table.add_column(head, overflow="fold")
+    for orphan in orphans:
+        cells = (orphan.mirror, orphan.hub_pod, orphan.node_name, orphan.phase, orphan.reason)
+        table.add_row(*(Text(str(cell)) for cell in cells))
+    return table

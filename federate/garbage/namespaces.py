@@ -1,0 +1,136 @@
+"""Give back target namespaces that federate made and nobody needs (C22).
+
+A namespace goes only if all of this is so: it carries this hub's mark, its hub namespace is gone
+(a direct read says so), no other virtual node has an anchor there, and *nothing* is left in it, of
+any kind the target serves, but what Kubernetes itself puts into every namespace, and our anchor.
+What cannot be read counts as being there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from federate.cluster.port import ClusterPort
+from federate.errors import Conflict, NotFound
+from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, Scope
+from federate.model.naming import anchor_name
+from federate.model.objects import (
+    JsonObject,
+    ObjectKey,
+    annotations_of,
+    is_terminating,
+    key_of,
+    uid_of,
+)
+from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS, Resource
+
+log = structlog.stdlib.get_logger(__name__)
+
+_MADE_BY_KUBERNETES = frozenset({("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")})
+_NOT_CONTENT = frozenset({"Event", "PodMetrics"})
+"""Kinds that speak of other objects and go with them."""
+
+
+class NamespaceKeeper:
+    """Removes namespaces of one virtual node's target; called by the sweeper."""
+
+    def __init__(
+        self,
+        *,
+        hub: ClusterPort,
+        target: ClusterPort,
+        scope: Scope,
+        forget_anchor: Callable[[str], Awaitable[None]],
+        fence: Callable[[], None],
+    ) -> None:
+        self._hub = hub
+        self._target = target
+        self._scope = scope
+        self._forget_anchor = forget_anchor
+        self._fence = fence
+
+    async def give_back(self) -> list[str]:
+        """Remove what may go; returns the names. A failure leaves the rest for the next pass."""
+        listing = await self._target.list(
+            NAMESPACES, label_selector=f"{HUB_LABEL}={self._scope.hub_id}"
+        )
+        removed = []
+        for namespace in listing.items:
+            if not is_terminating(namespace) and await self._may_go(namespace):
+                await self._remove(namespace)
+                removed.append(key_of(namespace).name)
+        return removed
+
+    async def _may_go(self, namespace: JsonObject) -> bool:
+        hub_namespace = annotations_of(namespace).get(HUB_NAMESPACE_ANNOTATION)
+        name = key_of(namespace).name
+        if not hub_namespace or await self._exists_on_hub(hub_namespace):
+            return False
+        pods = await self._target.list(PODS, namespace=name, metadata_only=True)
+        if pods.items:
+            return False
+        left = await self._first_content(name)
+        if left:
+            log.info("target namespace kept: it is not empty", namespace=name, left=left)
+        return not left
+
+    async def _exists_on_hub(self, name: str) -> bool:
+        try:
+            await self._hub.get(NAMESPACES, ObjectKey("", name))
+        except NotFound:
+            return False
+        return True
+
+    async def _first_content(self, namespace: str) -> str:
+        """Name the first object in the namespace that is not ours or Kubernetes' own."""
+        for resource in await self._listable_resources():
+            if resource.kind in _NOT_CONTENT:
+                continue
+            listing = await self._target.list(resource, namespace=namespace, metadata_only=True)
+            for item in listing.items:
+                name = key_of(item).name
+                if (resource.kind, name) not in self._expected():
+                    return f"{resource.kind} {name}"
+        return ""
+
+    def _expected(self) -> frozenset[tuple[str, str]]:
+        return _MADE_BY_KUBERNETES | {("ConfigMap", anchor_name(self._scope))}
+
+    async def _listable_resources(self) -> list[Resource]:
+        """Ask the target for every namespaced kind it serves, one version a group."""
+        groups = await self._target.raw_get("/apis")
+        versions = ["v1", *(g["preferredVersion"]["groupVersion"] for g in groups["groups"])]
+        found: list[Resource] = []
+        for version in versions:
+            root = f"/api/{version}" if version == "v1" else f"/apis/{version}"
+            document = await self._target.raw_get(root)
+            found += _namespaced(version, document["resources"])
+        return found
+
+    async def _remove(self, namespace: JsonObject) -> None:
+        """Forget the anchor first: its end is our own doing, not an uninstall (C23)."""
+        name = key_of(namespace).name
+        self._fence()
+        await self._forget_anchor(name)
+        anchor_key = ObjectKey(name, anchor_name(self._scope))
+        try:
+            anchor = await self._target.get(CONFIGMAPS, anchor_key)
+            await self._target.delete(CONFIGMAPS, anchor_key, uid=uid_of(anchor))
+        except NotFound:
+            pass
+        try:
+            await self._target.delete(NAMESPACES, key_of(namespace), uid=uid_of(namespace))
+        except Conflict:
+            return
+        log.info("target namespace removed: its hub namespace is gone", namespace=name)
+
+
+def _namespaced(version: str, resources: Iterable[Mapping[str, Any]]) -> list[Resource]:
+    return [
+        Resource(group_version=version, plural=r["name"], kind=r["kind"], namespaced=True)
+        for r in resources
+        if r.get("namespaced") and "/" not in r["name"] and "list" in r.get("verbs", ())
+    ]

@@ -1,0 +1,116 @@
+"""`federate run`: from options to settings, and what is printed before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from federate.cli.options import Complaints
+from federate.cli.run import how_to_leave, how_to_use, read_settings
+from federate.errors import ConfigError
+from federate.model.naming import NamespaceStrategy
+from federate.runtime.settings import Settings
+
+Read = Callable[..., Settings]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    for name in ("hub.yaml", "edge.yaml"):
+        (tmp_path / name).write_text("{}")
+
+    def call(**given: Any) -> Settings:
+        options: dict[str, Any] = {
+            "targets": [f"edge={tmp_path}/edge.yaml"],
+            "hub": f"{tmp_path}/hub.yaml",
+            "hub_context": None,
+            "capacity": [],
+            "namespaces": "prefixed",
+            "labels": [],
+            "listen": "127.0.0.1:8080",
+            "node_address": None,
+            "identity": None,
+            "environ": {},
+        }
+        complaints = Complaints()
+        settings = read_settings(complaints, **{**options, **given})
+        complaints.raise_any()
+        return settings
+
+    return call
+
+
+def test_defaults_follow_the_target(read: Read, tmp_path: Path) -> None:
+    """Without options a node is as large as its target and namespaces are the hub's own."""
+    settings = read()
+    (target,) = settings.targets
+    assert settings.hub_kubeconfig == tmp_path / "hub.yaml"
+    assert (target.name, target.capacity) == ("edge", None)
+    assert target.namespaces is NamespaceStrategy.PREFIXED
+    assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 8080)
+    assert settings.node_address is None
+
+
+def test_options_reach_every_target(read: Read, tmp_path: Path) -> None:
+    """Labels, namespaces and capacity go to all targets; a named capacity to its own."""
+    settings = read(
+        targets=[f"a={tmp_path}/edge.yaml@x", f"b={tmp_path}/edge.yaml"],
+        capacity=["pods=5", "b:pods=7"],
+        namespaces="same",
+        labels=["zone=north"],
+        identity="me",
+        node_address="10.0.0.5",
+        hub_context="h",
+    )
+    assert [(t.name, t.context, t.capacity) for t in settings.targets] == [
+        ("a", "x", {"pods": "5"}),
+        ("b", None, {"pods": "7"}),
+    ]
+    assert all(t.namespaces is NamespaceStrategy.SAME for t in settings.targets)
+    assert all(t.labels == {"zone": "north"} for t in settings.targets)
+    assert (settings.identity, settings.node_address) == ("me", "10.0.0.5")
+    assert settings.hub_context == "h"
+
+
+def test_two_processes_have_two_identities(read: Read) -> None:
+    """Replicas on one host do not take each other's leader lease for their own."""
+    assert read().identity != read().identity
+
+
+def test_a_context_needs_a_file(read: Read, tmp_path: Path, monkeypatch: Any) -> None:
+    """--hub-context without any kubeconfig is told instead of ignored."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="--hub: no kubeconfig is found"):
+        read(hub=None, hub_context="x")
+    assert read(hub=None).hub_kubeconfig is None
+
+
+def test_what_is_printed_is_a_pod_spec(read: Read, tmp_path: Path) -> None:
+    """The lines to copy are YAML that selects the node and tolerates its taint."""
+    text = how_to_use(read())
+    spec = yaml.safe_load(text.partition("\n")[2])
+    assert spec == {
+        "nodeSelector": {"kubernetes.io/hostname": "edge"},
+        "tolerations": [
+            {
+                "key": "virtual-kubelet.io/provider",
+                "operator": "Equal",
+                "value": "federate",
+                "effect": "NoSchedule",
+            }
+        ],
+    }
+    several = how_to_use(read(targets=[f"{n}={tmp_path}/edge.yaml" for n in "abc"]))
+    assert "kubernetes.io/hostname: a    # or: b, c" in several
+
+
+def test_after_the_stop_the_way_out_is_told(read: Read, tmp_path: Path) -> None:
+    """What stays is named, and the commands to leave drain before they delete."""
+    text = how_to_leave(read(hub_context="h"))
+    kubectl = f"kubectl --kubeconfig {tmp_path}/hub.yaml --context h"
+    assert "Nothing is deleted" in text
+    assert text.index(f"{kubectl} drain edge") < text.index(f"{kubectl} delete node edge")
