@@ -32,6 +32,10 @@ from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 POD_SECURITY_LEVEL = "baseline"
 
+SERVICE_ACCOUNT_LOOKS = 10
+SERVICE_ACCOUNT_PAUSE_SECONDS = 0.1
+"""A new namespace has its default account in a moment: about a second is waited for in hand."""
+
 
 class AnchorRegister(Protocol):
     """Where it is kept, on the hub, that a namespace has its anchor: the memory of C23."""
@@ -170,16 +174,21 @@ class Ground:
 
     async def _await_service_account(self, namespace: str) -> None:
         """Pods are refused until the target's controller has made the default account."""
-        try:
-            await self._target.get(SERVICEACCOUNTS, ObjectKey(namespace, "default"))
-        except NotFound as error:
-            raise Forbidden(
-                "the namespace's default service account is not there yet",
-                cluster=self._target.name,
-                verb="use",
-                subject=f"namespace {namespace}",
-                reason="ServiceAccountMissing",
-            ) from error
+        for attempt in range(SERVICE_ACCOUNT_LOOKS):
+            if attempt:
+                await asyncio.sleep(SERVICE_ACCOUNT_PAUSE_SECONDS)
+            try:
+                await self._target.get(SERVICEACCOUNTS, ObjectKey(namespace, "default"))
+            except NotFound:
+                continue
+            return
+        raise Forbidden(
+            "the namespace's default service account is not there yet",
+            cluster=self._target.name,
+            verb="use",
+            subject=f"namespace {namespace}",
+            reason="ServiceAccountMissing",
+        )
 
     async def _ensure_anchor(self, namespace: str) -> JsonDict:
         key = self._anchor_key(namespace)

@@ -218,6 +218,14 @@ def lane_of(step: Step) -> Lane:
             return Lane.STATUS
 
 
+def touches_target(step: Step) -> bool:
+    """Tell whether a step waits for the target: such a step never runs in the status lane."""
+    return isinstance(
+        step,
+        (LookUpMirror, LookUpAnchor, PrepareGround, CreateMirror, PatchMirror, DeleteMirror),
+    )
+
+
 # -- the decision ----------------------------------------------------------------------------------
 
 
@@ -226,7 +234,7 @@ def plan_pod(view: PodView, rules: PlanRules) -> Step:
     hub_pod = view.hub_pod
     if hub_pod is None:
         return _plan_orphans(view)
-    mirror, stray = _sort_mirrors(view, uid_of(hub_pod))
+    mirror, stray = _sort_mirrors(view, hub_pod)
     if stray is not None and not is_terminating(stray):
         return _plan_predecessor(view, stray)
     if is_terminating(hub_pod):
@@ -238,16 +246,29 @@ def plan_pod(view: PodView, rules: PlanRules) -> Step:
     return _plan_missing(view, rules, hub_pod, stray)
 
 
-def _sort_mirrors(view: PodView, uid: str) -> tuple[JsonObject | None, JsonObject | None]:
-    """Find the hub pod's own mirror, and one that belongs to another pod of its name."""
-    own = stray = None
-    for mirror in view.mirrors:
+def _sort_mirrors(
+    view: PodView, hub_pod: JsonObject
+) -> tuple[JsonObject | None, JsonObject | None]:
+    """Find the hub pod's own mirror, and one that belongs to another pod of its name.
+
+    Of several own mirrors (a changed namespace strategy, a late create) the one to act on comes
+    first: a live one that is not on record, then any live one.
+    """
+    record = record_of(hub_pod)
+    recorded = record.mirror_uid if record is not None else ""
+    own: list[JsonObject] = []
+    strays: list[JsonObject] = []
+    for mirror in sorted(view.mirrors, key=key_of):
         origin = origin_of(mirror)
-        if origin is not None and origin.pod_uid == uid:
-            own = mirror
-        elif stray is None or is_terminating(stray):
-            stray = mirror
-    return own, stray
+        mine = origin is not None and origin.pod_uid == uid_of(hub_pod)
+        (own if mine else strays).append(mirror)
+    own.sort(key=lambda m: (not _is_live(m), bool(recorded) and uid_of(m) == recorded))
+    strays.sort(key=is_terminating)
+    return (own[0] if own else None), (strays[0] if strays else None)
+
+
+def _is_live(mirror: JsonObject) -> bool:
+    return not is_terminal(mirror) and not is_terminating(mirror)
 
 
 def _plan_orphans(view: PodView) -> Step:
@@ -332,7 +353,7 @@ def _mirror_grace(hub_pod: JsonObject) -> int | None:
 
 def _plan_terminal(view: PodView, mirror: JsonObject | None) -> Step:
     """A terminal pod is terminal for ever (C42): no status, no start; a live mirror is stopped."""
-    if mirror is None or is_terminal(mirror) or is_terminating(mirror):
+    if mirror is None or not _is_live(mirror):
         return Nothing(reason="the hub pod is terminal")
     if not view.hub_pod_fresh:
         return LookUpHubPod(reason="a terminal hub pod with a live mirror")
@@ -399,16 +420,11 @@ def _plan_disrupted(
         reason="its mirror was deleted in the target",
         uid=uid_of(hub_pod),
         resource_version=resource_version_of(hub_pod),
-        grace_seconds=_remaining_grace(mirror, view.now),
+        # The mirror's own grace, whole: the hub pod is let go when the mirror is gone, however much
+        # is left. A shorter one would read as a user's wish to shorten the mirror's. Never 0, which
+        # would remove the hub pod at once.
+        grace_seconds=max(1, grace_seconds_of(mirror) or 0),
     )
-
-
-def _remaining_grace(mirror: JsonObject, now: datetime) -> int:
-    """What is left of a terminating mirror's grace: at least a second, since 0 would be a force."""
-    grace = grace_seconds_of(mirror) or 0
-    ends_at = parse_instant((mirror.get("metadata") or {}).get("deletionTimestamp", ""))
-    left = grace if ends_at is None else int((ends_at - now).total_seconds())
-    return max(1, min(grace, left))
 
 
 def _plan_missing(
@@ -494,8 +510,9 @@ def _plan_create(
             pod_uid=uid_of(hub_pod), mirror=view.mirror_key, intended_at=format_instant(view.now)
         )
         write = _write(view, hub_pod, record=intent)
-        if write is not None:
-            return WriteHubPod(reason="intent before deed", lane=Lane.SYNC, write=write)
+        if write is None:
+            return Nothing(reason="the hub does not keep the intent: nothing may be created")
+        return WriteHubPod(reason="intent before deed", lane=Lane.SYNC, write=write)
     return CreateMirror(reason="the hub pod has no mirror")
 
 

@@ -20,7 +20,6 @@ from federate.errors import (
     AlreadyExists,
     ClusterError,
     Conflict,
-    Forbidden,
     NotFound,
     NotOurs,
     Rejected,
@@ -45,6 +44,7 @@ from federate.mirror.plan import (
     WriteHubPod,
     lane_of,
     plan_pod,
+    touches_target,
 )
 from federate.mirror.refusal import CreateFailure, Refusal, create_failure_of
 from federate.mirror.render import render_mirror
@@ -81,9 +81,6 @@ ORIGIN_INDEX = "origin"
 
 MAX_STEPS = 16
 """Steps of one reconcile: the longest road has about ten. More: two writers undo each other."""
-
-NOT_YET_SECONDS = 0.2
-"""How soon to look again for what a controller of the target makes in a moment."""
 
 
 def origin_index(mirror: JsonObject) -> Iterable[str]:
@@ -223,17 +220,16 @@ class _Pass:
             if isinstance(step, Nothing):
                 log.debug("nothing to do", reason=step.reason)
                 return self._settle(step)
-            if number == 0 and lane_of(step) != lane:
+            if not _belongs(step, lane, first=number == 0):
                 return Elsewhere(lane_of(step))
+            log.debug("step", step=type(step).__name__, reason=step.reason)
             if isinstance(step, WriteHubPod):
                 if step.write.fingerprint == written:
                     self._note_futile(view, written)
-                    continue
-                written = step.write.fingerprint
-            log.debug("step", step=type(step).__name__, reason=step.reason)
-            outcome = await self._execute(step)
-            if outcome is not None:
-                return outcome
+                elif await self._write_hub_pod(step):
+                    written = step.write.fingerprint
+                continue
+            await self._execute(step)
         log.warning("a pod does not come to rest; somebody undoes what federate writes")
         return Again(5.0)
 
@@ -270,15 +266,13 @@ class _Pass:
             now=ports.now(),
         )
 
-    async def _execute(self, step: Step) -> Outcome | None:
-        """Carry out one step; None asks for the next."""
+    async def _execute(self, step: Step) -> None:
+        """Carry out one step; the plan is asked for the next."""
         match step:
             case LookUpHubPod() | LookUpMirror() | LookUpAnchor():
                 await self._look_up(step)
-            case WriteHubPod():
-                await self._write_hub_pod(step)
             case PrepareGround():
-                return await self._prepare_ground()
+                await self._prepare_ground()
             case CreateMirror():
                 await self._create_mirror()
             case PatchMirror():
@@ -287,11 +281,10 @@ class _Pass:
                 await self._delete_mirror(step)
             case DeleteHubPod():
                 await self._delete_hub_pod(step)
-            case Nothing():
-                return Done()
+            case WriteHubPod() | Nothing():
+                raise AssertionError("run() sees to these")
             case _:
                 assert_never(step)
-        return None
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -362,18 +355,17 @@ class _Pass:
 
     # -- the hub pod -------------------------------------------------------------------------------
 
-    async def _write_hub_pod(self, step: WriteHubPod) -> None:
-        hub_pod = self._ports.hub_pods.get(self._key)
-        if hub_pod is None:
-            return
+    async def _write_hub_pod(self, step: WriteHubPod) -> bool:
+        """Write; tells whether the hub took it (else the hub pod was read anew)."""
         reply = await self._patch_hub_pod(step.write.patch)
         if reply is None:
-            return
+            return False
         record = record_of(reply)
         if record is not None and not record.mirror_uid and _writes_record(step.write.patch):
             self._owner._attempts[uid_of(reply)] = self._ports.watch_gaps()
         if step.refusal is not None:
             self._tell(reply, step.refusal)
+        return True
 
     async def _patch_hub_pod(self, patch: PatchBody) -> JsonDict | None:
         """Patch `pods/status`; None where the hub pod was not as we thought, and was read anew."""
@@ -425,15 +417,10 @@ class _Pass:
 
     # -- the mirror --------------------------------------------------------------------------------
 
-    async def _prepare_ground(self) -> Outcome | None:
+    async def _prepare_ground(self) -> None:
         self._ports.fence()
         try:
             await self._ports.ground.prepare(self._key.namespace)
-        except Forbidden as error:
-            if error.reason == "ServiceAccountMissing":
-                return Again(NOT_YET_SECONDS)
-            await self._tell_failure(create_failure_of(error, target_name=self._target_name))
-            raise
         except NotOurs as error:
             refusal = Refusal(reason="NameTaken", message=str(error), clears_intent=True)
             await self._tell_failure(CreateFailure(refusal=refusal, slow=True))
@@ -442,7 +429,6 @@ class _Pass:
             if error.cluster == self._ports.target.name:
                 await self._tell_failure(create_failure_of(error, target_name=self._target_name))
             raise
-        return None
 
     async def _create_mirror(self) -> None:
         hub_pod = self._ports.hub_pods.get(self._key)
@@ -542,6 +528,20 @@ class _Pass:
         if is_orphan:
             self._ports.on_orphan_deleted()
         log.info("mirror deleted", mirror=str(key), reason=step.reason)
+
+
+def _belongs(step: Step, lane: str, *, first: bool) -> bool:
+    """Tell whether a step may run in a lane's budget.
+
+    The first step must be of the lane itself. Later ones go on in the same hand (what was looked up
+    stays fresh), but creates only in their own lane, and nothing that waits for the target in the
+    status lane: so a hanging target holds up neither deletes nor statuses (C2).
+    """
+    if lane_of(step) == lane:
+        return True
+    if first or (lane == Lane.STATUS and touches_target(step)):
+        return False
+    return not isinstance(step, (PrepareGround, CreateMirror, PatchMirror))
 
 
 def _writes_record(patch: PatchBody) -> bool:

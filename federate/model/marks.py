@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 from federate.model.objects import (
     JsonDict,
@@ -56,6 +57,11 @@ REINSTALL_ANNOTATION = PREFIX + "reinstall"
 _MIRROR_MARKS = (HUB_LABEL, VIRTUAL_NODE_LABEL, HUB_POD_UID_LABEL)
 
 
+@lru_cache(maxsize=1024)
+def _scope_hash(hub_id: str, node_name: str) -> str:
+    return hashlib.sha256(f"{hub_id}\n{node_name}".encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """One virtual node of one hub: the bound of every list, sweep and delete in a target."""
@@ -66,8 +72,7 @@ class Scope:
     @property
     def virtual_node_hash(self) -> str:
         """Sixteen hex digits that stand for hub and node name in a label."""
-        text = f"{self.hub_id}\n{self.node_name}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _scope_hash(self.hub_id, self.node_name)
 
     @property
     def selector(self) -> str:

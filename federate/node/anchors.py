@@ -6,6 +6,7 @@ annotation `federate.dev/reinstall`, makes federate forget a namespace and use i
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 
@@ -44,6 +45,7 @@ class NodeAnchors:
         self._key = ObjectKey("", node_name)
         self._known: dict[str, str] = {}
         self._has_learnt = False
+        self._lock = asyncio.Lock()
 
     def recorded(self) -> Mapping[str, str]:
         """Return target namespace -> anchor uid."""
@@ -63,8 +65,8 @@ class NodeAnchors:
 
     async def record(self, namespace: str, uid: str) -> None:
         """Keep that the namespace has its anchor; on the hub first, then in memory."""
-        await self._write({**self._known, namespace: uid}, reinstalled=False)
-        self._known[namespace] = uid
+        async with self._lock:
+            await self._write({**self._known, namespace: uid}, reinstalled=False)
 
     async def forget(self, namespace: str) -> None:
         """Forget a namespace whose anchor federate itself is about to remove."""
@@ -76,9 +78,9 @@ class NodeAnchors:
         log.info("reinstall confirmed by an operator", namespaces=sorted(namespaces))
 
     async def _drop(self, namespaces: frozenset[str], *, reinstalled: bool) -> None:
-        kept = {n: uid for n, uid in self._known.items() if n not in namespaces}
-        await self._write(kept, reinstalled=reinstalled)
-        self._known = kept
+        async with self._lock:
+            kept = {n: uid for n, uid in self._known.items() if n not in namespaces}
+            await self._write(kept, reinstalled=reinstalled)
 
     async def _write(self, known: Mapping[str, str], *, reinstalled: bool) -> None:
         value = json.dumps(known, separators=(",", ":"), sort_keys=True)
@@ -91,3 +93,4 @@ class NodeAnchors:
         except NotFound:
             # The Node is about to be registered again, with this memory (`format`).
             log.info("the Node is absent; its anchors are written with its registration")
+        self._known = dict(known)

@@ -21,13 +21,14 @@ from federate.model.objects import (
     JsonObject,
     annotations_of,
     resource_version_of,
+    status_of,
     uid_of,
 )
 from federate.patch.document import PatchBody, strategic_patch
 from federate.patch.edits import Edits
 from federate.patch.listkeys import POD
 from federate.patch.threeway import merge
-from federate.status.project import derive_base
+from federate.status.project import derive_base, owned_part
 
 _OWN_ANNOTATIONS = (RECORD_ANNOTATION, TARGET_ANNOTATION, TARGET_NODE_ANNOTATION)
 
@@ -62,11 +63,13 @@ def plan_hub_write(
         annotations.pop(RECORD_ANNOTATION, None)
     if target:
         annotations[TARGET_ANNOTATION] = target
+    if _is_said(hub_pod, status, {**annotations, **_target_node_annotation(target_node)}):
+        return None
     edits = _merge(hub_pod, status, annotations)
     # Where a pod runs rides along with news; it is worth a write of its own only past Pending,
     # when no other may come.
     if target_node and (edits or (status or {}).get("phase") != "Pending"):
-        edits = _merge(hub_pod, status, {**annotations, TARGET_NODE_ANNOTATION: target_node})
+        edits = _merge(hub_pod, status, {**annotations, **_target_node_annotation(target_node)})
     patch = strategic_patch(
         edits, uid=uid_of(hub_pod), resource_version=resource_version_of(hub_pod)
     )
@@ -74,6 +77,16 @@ def plan_hub_write(
         return None
     fingerprint = _fingerprint(patch)
     return None if fingerprint == futile else HubWrite(patch=patch, fingerprint=fingerprint)
+
+
+def _target_node_annotation(target_node: str) -> dict[str, str]:
+    return {TARGET_NODE_ANNOTATION: target_node} if target_node else {}
+
+
+def _is_said(hub_pod: JsonObject, status: JsonObject | None, annotations: JsonObject) -> bool:
+    """Tell cheaply that nothing is to be written: what most looks at a pod come to."""
+    same_status = status is None or status == owned_part(hub_pod)
+    return same_status and annotations == _own_annotations(hub_pod)
 
 
 def _own_annotations(hub_pod: JsonObject) -> dict[str, str]:
@@ -87,7 +100,11 @@ def _merge(hub_pod: JsonObject, status: JsonObject | None, annotations: JsonObje
     if status is not None:
         base["status"] = derive_base(hub_pod)
         ours["status"] = status
-    return merge(base, ours, hub_pod, lists=POD)
+    theirs: JsonDict = {
+        "metadata": {"annotations": annotations_of(hub_pod)},
+        "status": status_of(hub_pod),
+    }
+    return merge(base, ours, theirs, lists=POD)
 
 
 def _fingerprint(patch: PatchBody) -> str:
