@@ -38,6 +38,7 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.pods import grace_seconds_of, has_started, is_terminal, may_run_again, phase_of
+from federate.model.reasons import PodReason
 from federate.status.project import (
     Addresses,
     disruption_marked_status,
@@ -481,7 +482,7 @@ def _plan_lost(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> Step:
         reason="the mirror is lost",
         lane=Lane.DELETE,
         write=write,
-        refusal=Refusal(reason="MirrorLost", message=message),
+        refusal=Refusal(reason=PodReason.MIRROR_LOST, message=message),
     )
 
 
@@ -528,18 +529,18 @@ def _why_not(
         return refusal
     if view.anchor is AnchorState.GONE:
         return Refusal(
-            reason="Uninstalled",
+            reason=PodReason.UNINSTALLED,
             message=f"federate was uninstalled from namespace {view.mirror_key.namespace} of "
             f"{rules.target_name} (its anchor was deleted there); an operator must confirm",
         )
     if stray is not None:
         return Refusal(
-            reason="PredecessorTerminating",
+            reason=PodReason.PREDECESSOR_TERMINATING,
             message=f"the mirror of an earlier pod of this name still ends in {rules.target_name}",
         )
     if view.occupant:
         return Refusal(
-            reason="NameTaken",
+            reason=PodReason.NAME_TAKEN,
             message=f"a pod {view.mirror_key} that is not this virtual node's exists in "
             f"{rules.target_name}; federate does not touch it. Remove or rename it there, or "
             "rename this pod",
@@ -547,7 +548,7 @@ def _why_not(
         )
     if not view.target_reachable:
         return Refusal(
-            reason="TargetUnreachable",
+            reason=PodReason.TARGET_UNREACHABLE,
             message=f"{rules.target_name} does not answer; the pod starts when it does",
         )
     return None

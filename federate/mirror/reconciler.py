@@ -69,6 +69,7 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.pods import node_name_of
+from federate.model.reasons import PodReason
 from federate.model.resources import PODS
 from federate.patch.document import MERGE, PatchBody
 from federate.status.project import waiting_status
@@ -422,7 +423,7 @@ class _Pass:
         try:
             await self._ports.ground.prepare(self._key.namespace)
         except NotOurs as error:
-            refusal = Refusal(reason="NameTaken", message=str(error), clears_intent=True)
+            refusal = Refusal(reason=PodReason.NAME_TAKEN, message=str(error), clears_intent=True)
             await self._tell_failure(CreateFailure(refusal=refusal, slow=True))
             raise
         except ClusterError as error:

@@ -16,6 +16,7 @@ from federate.model.marks import carries_marks
 from federate.model.naming import SYSTEM_NAMESPACES
 from federate.model.objects import JsonObject, ObjectKey, spec_of
 from federate.model.pods import is_daemonset_pod, needs_of
+from federate.model.reasons import PodReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,25 +35,25 @@ def refusal_of(
     """Refuse what must not, or cannot yet, run in a target; None where nothing speaks against."""
     if carries_marks(hub_pod):
         return Refusal(
-            reason="MirrorOfMirror",
+            reason=PodReason.MIRROR_OF_MIRROR,
             message="the pod carries federate's marks: a mirror is never mirrored again. "
             "Remove the labels federate.dev/… from the pod or its template",
         )
     if is_daemonset_pod(hub_pod):
         return Refusal(
-            reason="DaemonSetNotMirrored",
+            reason=PodReason.DAEMONSET_NOT_MIRRORED,
             message="DaemonSet pods are not run in targets. Keep the DaemonSet off the virtual "
             "node with a node affinity: type NotIn virtual-kubelet",
         )
     if mirror_key.namespace in SYSTEM_NAMESPACES and not allow_system_namespaces:
         return Refusal(
-            reason="SystemNamespaceRefused",
+            reason=PodReason.SYSTEM_NAMESPACE_REFUSED,
             message=f"pods are not run in the target's system namespace {mirror_key.namespace}",
         )
     needs = needs_of(spec_of(hub_pod))
     if needs:
         return Refusal(
-            reason="CompanionMissing",
+            reason=PodReason.COMPANION_MISSING,
             message="the pod needs what federate does not bring to a target: " + ", ".join(needs),
         )
     return None
@@ -69,13 +70,13 @@ class CreateFailure:
 
 # 403 stands for very different things; the server's text is all there is to tell them apart.
 _FORBIDDEN_TEXTS: tuple[tuple[str, str, bool], ...] = (
-    ("exceeded quota", "QuotaExceeded", True),
-    ("violates podsecurity", "PodSecurityRefused", True),
-    ("is being terminated", "NamespaceTerminating", False),
-    ("service account", "ServiceAccountMissing", False),
-    ("serviceaccount", "ServiceAccountMissing", False),
-    ("usage per", "LimitRangeRefused", True),
-    ("admission webhook", "AdmissionDenied", True),
+    ("exceeded quota", PodReason.QUOTA_EXCEEDED, True),
+    ("violates podsecurity", PodReason.POD_SECURITY_REFUSED, True),
+    ("is being terminated", PodReason.NAMESPACE_TERMINATING, False),
+    ("service account", PodReason.SERVICE_ACCOUNT_MISSING, False),
+    ("serviceaccount", PodReason.SERVICE_ACCOUNT_MISSING, False),
+    ("usage per", PodReason.LIMIT_RANGE_REFUSED, True),
+    ("admission webhook", PodReason.ADMISSION_DENIED, True),
 )
 
 
@@ -85,28 +86,28 @@ def create_failure_of(error: ClusterError, *, target_name: str) -> CreateFailure
     match error:
         case Unreachable():
             refusal = Refusal(
-                reason="TargetUnreachable",
+                reason=PodReason.TARGET_UNREACHABLE,
                 message=f"{target_name} does not answer; the pod starts when it does",
                 clears_intent=not error.request_sent,
             )
             return CreateFailure(refusal=refusal)
         case Throttled():
-            return _failure("TargetBusy", f"{target_name} asks to wait")
+            return _failure(PodReason.TARGET_BUSY, f"{target_name} asks to wait")
         case NotFound():
-            return _failure("NamespaceMissing", words)
+            return _failure(PodReason.NAMESPACE_MISSING, words)
         case Rejected():
-            return _failure("MirrorInvalid", words, slow=True)
+            return _failure(PodReason.MIRROR_INVALID, words, slow=True)
         case Forbidden():
             return _forbidden(error.detail.lower(), words)
         case _:
-            return CreateFailure(refusal=Refusal(reason="TargetError", message=words))
+            return CreateFailure(refusal=Refusal(reason=PodReason.TARGET_ERROR, message=words))
 
 
 def _forbidden(text: str, words: str) -> CreateFailure:
     for part, reason, slow in _FORBIDDEN_TEXTS:
         if part in text:
             return _failure(reason, words, slow=slow)
-    return _failure("Forbidden", words)
+    return _failure(PodReason.FORBIDDEN, words)
 
 
 def _failure(reason: str, message: str, *, slow: bool = False) -> CreateFailure:

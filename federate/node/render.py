@@ -29,6 +29,7 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TAINT_KEY, VIRTUAL_NODE_TYPE
+from federate.model.reasons import NodeReason
 from federate.node.reachability import TargetState
 from federate.patch.document import PatchBody, strategic_patch
 from federate.patch.listkeys import NODE
@@ -146,12 +147,14 @@ def _render_conditions(facts: NodeFacts, present: JsonObject | None, *, now: str
         _condition("NetworkUnavailable", "False", "TargetNetworkIsItsOwn"),
     ]
     if unreachable or refused:
-        reason = "TargetRefuses" if refused else "TargetUnreachable"
+        reason = NodeReason.TARGET_REFUSES if refused else NodeReason.TARGET_UNREACHABLE
         conditions.append(_condition(TARGET_REACHABLE, "False", reason, facts.state_message))
     else:
-        conditions.append(_condition(TARGET_REACHABLE, "True", "TargetAnswers"))
+        conditions.append(_condition(TARGET_REACHABLE, "True", NodeReason.TARGET_ANSWERS))
     if refused:
-        conditions.append(_condition("Ready", "False", "TargetRefuses", facts.state_message))
+        conditions.append(
+            _condition("Ready", "False", NodeReason.TARGET_REFUSES, facts.state_message)
+        )
     elif not unreachable:
         conditions.append(_ready(facts))
     timed = [_with_times(c, present, now=now) for c in conditions]
@@ -162,13 +165,13 @@ def _render_conditions(facts: NodeFacts, present: JsonObject | None, *, now: str
 
 def _ready(facts: NodeFacts) -> JsonDict:
     if not facts.uninstalled:
-        return _condition("Ready", "True", "FederateReady", "federate mirrors pods to the target")
+        return _condition("Ready", "True", NodeReason.READY, "federate mirrors pods to the target")
     names = ", ".join(facts.uninstalled)
     message = (
         f"anchor removed in {facts.target_name}, nothing is started in: {names}. To go on: "
         f"kubectl annotate node {facts.scope.node_name} federate.dev/reinstall=NAMESPACE"
     )
-    return _condition("Ready", "True", "Uninstalled", message)
+    return _condition("Ready", "True", NodeReason.UNINSTALLED, message)
 
 
 def _condition(kind: str, status: str, reason: str, message: str = "") -> JsonDict:

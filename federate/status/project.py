@@ -19,6 +19,7 @@ from federate.model.objects import (
     spec_of,
     status_of,
 )
+from federate.model.reasons import PodReason
 
 MIRROR_SCHEDULED = "federate.dev/MirrorScheduled"
 """The target scheduler's words; present only while it has not found a node."""
@@ -146,7 +147,7 @@ def _unscheduled(hub_pod: JsonObject, scheduled: JsonDict) -> Iterable[JsonDict]
     ready = {
         "type": "Ready",
         "status": "False",
-        "reason": "MirrorUnschedulable",
+        "reason": PodReason.MIRROR_UNSCHEDULABLE,
         "message": scheduled.get("message", ""),
         "lastTransitionTime": scheduled.get("lastTransitionTime"),
     }
@@ -201,9 +202,9 @@ def waiting_status(hub_pod: JsonObject, *, reason: str, message: str, now: str) 
 def lost_status(hub_pod: JsonObject, *, message: str, now: str) -> JsonDict:
     """Status of a hub pod whose mirror vanished without a trace (C43)."""
     status = _ended_status(owned_part(hub_pod), hub_pod, message=message, now=now)
-    status["reason"] = "MirrorLost"
+    status["reason"] = PodReason.MIRROR_LOST
     status["message"] = message
-    lost = disruption_condition(hub_pod, reason="MirrorLost", message=message, now=now)
+    lost = disruption_condition(hub_pod, reason=PodReason.MIRROR_LOST, message=message, now=now)
     others = [c for c in status["conditions"] if c["type"] != "DisruptionTarget"]
     status["conditions"] = [*others, lost]
     return status
@@ -345,7 +346,7 @@ def disruption_marked_status(hub_pod: JsonObject, mirror: JsonObject, *, now: st
         condition_of(mirror, "DisruptionTarget")
         or disruption_condition(
             hub_pod,
-            reason="DeletedInTarget",
+            reason=PodReason.DELETED_IN_TARGET,
             message="the mirror pod was deleted in the target, not by federate",
             now=now,
         )

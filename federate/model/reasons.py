@@ -1,0 +1,50 @@
+"""Every reason federate gives, registered once: in pod statuses, conditions and Events.
+
+They are public surface: a renamed reason breaks somebody's alert. docs/operations.md says of each
+what it means and what to do; a test keeps the two together.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class PodReason(StrEnum):
+    """Why a hub pod waits, or how it ended."""
+
+    # no mirror is made
+    MIRROR_OF_MIRROR = "MirrorOfMirror"
+    DAEMONSET_NOT_MIRRORED = "DaemonSetNotMirrored"
+    SYSTEM_NAMESPACE_REFUSED = "SystemNamespaceRefused"
+    COMPANION_MISSING = "CompanionMissing"
+    UNINSTALLED = "Uninstalled"
+    NAME_TAKEN = "NameTaken"
+    # not yet
+    PREDECESSOR_TERMINATING = "PredecessorTerminating"
+    TARGET_UNREACHABLE = "TargetUnreachable"
+    TARGET_BUSY = "TargetBusy"
+    TARGET_ERROR = "TargetError"
+    NAMESPACE_MISSING = "NamespaceMissing"
+    NAMESPACE_TERMINATING = "NamespaceTerminating"
+    SERVICE_ACCOUNT_MISSING = "ServiceAccountMissing"
+    # the target refuses
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    POD_SECURITY_REFUSED = "PodSecurityRefused"
+    LIMIT_RANGE_REFUSED = "LimitRangeRefused"
+    ADMISSION_DENIED = "AdmissionDenied"
+    FORBIDDEN = "Forbidden"
+    MIRROR_INVALID = "MirrorInvalid"
+    # mirrored
+    MIRROR_UNSCHEDULABLE = "MirrorUnschedulable"
+    DELETED_IN_TARGET = "DeletedInTarget"
+    MIRROR_LOST = "MirrorLost"
+
+
+class NodeReason(StrEnum):
+    """Why a condition of the virtual node has its status."""
+
+    READY = "FederateReady"
+    UNINSTALLED = "Uninstalled"
+    TARGET_ANSWERS = "TargetAnswers"
+    TARGET_UNREACHABLE = "TargetUnreachable"
+    TARGET_REFUSES = "TargetRefuses"
