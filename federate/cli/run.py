@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 import sys
-import uuid
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -33,6 +31,7 @@ from federate.errors import ConfigError
 from federate.model.naming import NamespaceStrategy
 from federate.model.pods import VIRTUAL_NODE_TAINT_KEY
 from federate.node.render import TAINT_VALUE
+from federate.runtime.identity import own_identity
 from federate.runtime.settings import Settings, TargetSettings
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ def read_settings(  # noqa: PLR0913 - one parameter for each option
             )
             for option in options
         ),
-        identity=identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
+        identity=identity or own_identity(),
         listen_host=host,
         listen_port=port,
         node_address=address,

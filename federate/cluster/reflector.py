@@ -44,6 +44,9 @@ watches of a start do not end together."""
 BRIEF_SECONDS = 1.0
 """A watch that ends so soon and brought nothing is taken as a failure, or it would spin."""
 
+MUTE_SECONDS = 60.0
+"""A watch that lived so long without even a bookmark (they come each minute) and then failed."""
+
 SETTLE_SECONDS = 1.0
 """How far the events may lag behind a list before `verify` calls an object suspect."""
 
@@ -196,12 +199,18 @@ class Reflector:
     async def _follow(self) -> None:
         """Watch until the server ends it, or a new list is needed."""
         started, alive = self._clock(), False
-        async with _closing(self._watch()) as events:
-            async for event in events:
-                alive = True
-                self._take(event)
-                if self._must_list:
-                    return
+        try:
+            async with _closing(self._watch()) as events:
+                async for event in events:
+                    alive = True
+                    self._take(event)
+                    if self._must_list:
+                        return
+        except ClusterError:
+            # A watch from a version the server never reached (its store was restored from a
+            # backup) is not refused, it is merely silent: only a list finds back.
+            self._must_list |= not alive and self._clock() - started >= MUTE_SECONDS
+            raise
         if alive or self._clock() - started >= BRIEF_SECONDS:
             self._note_life()
             self._failures = 0

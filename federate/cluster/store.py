@@ -284,8 +284,10 @@ class Store:
             raise ValueError(f"the reply is {key_of(reply)}, the ticket {ticket.key}")
         version, uid = resource_version_of(reply), uid_of(reply)
         seen = version in ticket.seen_versions or uid in ticket.deleted_uids
-        if seen or ticket.in_doubt or uid in self._deleted:
+        # An object that merely was not in a listing is not gone for good: the reply knows better.
+        if seen or ticket.in_doubt or self.deleted_is_final(uid):
             return None
+        self._deleted.pop(uid, None)
         self._pending[ticket.key] = _Pending(uid, version)
         return self._put(ticket.key, self._transform(reply))
 

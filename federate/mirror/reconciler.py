@@ -309,6 +309,7 @@ class _Pass:
                 hub_pod = None
             if hub_pod is not None and node_name_of(hub_pod) == self._scope.node_name:
                 ticket.commit(hub_pod)
+                self._check_shown(store, hub_pod)
             else:
                 known = store.get(self._key)
                 if known is not None:
@@ -336,11 +337,18 @@ class _Pass:
             origin = origin_of(found) if found is not None else None
             if found is not None and origin is not None and origin.scope == self._scope:
                 self._note(ticket.commit(found))
+                self._check_shown(store, found)
                 return
             self._occupant = self._occupant or (found is not None and key == self._mirror_key)
             known = store.get(key)
             if known is not None:
                 self._note(ticket.commit_deleted(uid_of(known)))
+
+    def _check_shown(self, store: Store, found: JsonObject) -> None:
+        """Stop where the store does not believe a read: its absence must not decide anything."""
+        shown = store.get(key_of(found))
+        if shown is None or uid_of(shown) != uid_of(found):
+            raise Conflict("the watch and a direct read disagree", subject=f"pod {key_of(found)}")
 
     async def _look_up_mirrors_of(self, hub_pod_uid: str) -> None:
         selector = f"{self._scope.selector},{HUB_POD_UID_LABEL}={hub_pod_uid}"

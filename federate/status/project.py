@@ -50,6 +50,9 @@ OWNED_CONDITIONS = frozenset({*KUBELET_CONDITIONS, MIRROR_SCHEDULED, MIRRORED})
 # A DisruptionTarget the hub's own eviction wrote is not ours to remove; see derive_base.
 _SHARED_CONDITIONS = frozenset({"DisruptionTarget"})
 
+GENERATION_DIGITS = 19
+"""An int64 has no more; whoever may edit a mirror may write anything into its annotations."""
+
 LOST_EXIT_CODE = 137
 """What a kubelet reports for a container it can no longer find (killed, 128 + SIGKILL)."""
 
@@ -107,7 +110,8 @@ def _project_observed_generation(status: JsonDict, mirror: JsonObject) -> None:
 
 def _hub_generation(mirror: JsonObject) -> int | None:
     text = annotations_of(mirror).get(HUB_GENERATION_ANNOTATION, "")
-    return int(text) if text.isdigit() else None
+    readable = text.isascii() and text.isdigit() and len(text) < GENERATION_DIGITS
+    return int(text) if readable else None
 
 
 def _hide_injected_containers(status: JsonDict, hub_spec: JsonObject) -> None:
@@ -130,7 +134,8 @@ def _project_conditions(hub_pod: JsonObject, mirror: JsonObject) -> list[JsonDic
     _honour_readiness_gates(conditions, hub_pod)
     scheduled = condition_of(mirror, "PodScheduled")
     if scheduled is not None and scheduled.get("status") == "False":
-        conditions.extend(_unscheduled(hub_pod, _translated(scheduled, generation)))
+        others = [c for c in conditions if c["type"] != "Ready"]
+        return [*others, *_unscheduled(hub_pod, _translated(scheduled, generation))]
     return conditions
 
 
@@ -253,10 +258,9 @@ def _ended_status(status: JsonObject, hub_pod: JsonObject, *, message: str, now:
         message,
         now,
     )
-    if status.get("initContainerStatuses"):
-        ended["initContainerStatuses"] = [
-            _ended_container(s, message, now) for s in status["initContainerStatuses"]
-        ]
+    for kind in ("initContainerStatuses", "ephemeralContainerStatuses"):
+        if status.get(kind):
+            ended[kind] = [_ended_container(s, message, now) for s in status[kind]]
     kept = [c for c in status.get("conditions") or () if c["type"] not in _ENDED_WITH_THE_POD]
     ended["conditions"] = [
         *kept,

@@ -102,12 +102,20 @@ class Interleavings(RuleBasedStateMachine):
         self.step()
 
     @rule(lane=LANE)
-    def take_and_put_down(self, lane: str) -> None:
-        held = set(self.model.held)
-        if self.queue.depth(lane):
+    def handle_all(self, lane: str) -> None:
+        while self.queue.depth(lane):
+            held = set(self.model.held)
             self.workers_come(lane, 1)
             (key,) = self.model.held - held
             self.put_down(key)
+
+    @rule(key=KEYS, lane=LANE, first=SECONDS, then=SECONDS)
+    def change_of_mind(self, key: str, lane: str, first: float, then: float) -> None:
+        """A delay is answered early, and another asked for before its time."""
+        self.add_after(key, lane, first)
+        self.add(key, lane)
+        self.handle_all(lane)
+        self.add_after(key, lane, then)
 
     @precondition(lambda self: self.getters)
     @rule(data=st.data(), key=KEYS, wished=st.booleans())
@@ -170,4 +178,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestInterleavings.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

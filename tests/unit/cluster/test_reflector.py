@@ -104,6 +104,9 @@ class ScriptedPort:
     async def delete(self, *args: Any, **options: Any) -> JsonDict | None:
         raise NotImplementedError
 
+    async def raw_get(self, path: str) -> JsonDict:
+        raise NotImplementedError
+
 
 class Bench:
     """A reflector with everything around it under the test's hand."""
@@ -131,6 +134,9 @@ class Bench:
         self.slept.append(seconds)
         self.now += seconds
         self.during_sleep()
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
 
     async def play(self) -> None:
         with pytest.raises(Done):
@@ -522,3 +528,27 @@ async def test_verify_tells_what_failed() -> None:
     b.port.lists.append(Unreachable("no"))
     with pytest.raises(Unreachable):
         await b.reflector.verify()
+
+
+async def test_a_mute_watch_is_answered_by_a_list() -> None:
+    """A watch from a version the server never reached says nothing; a list finds back."""
+    told: list[str] = []
+    bench = Bench(on_gap=lambda: told.append("gap"))
+    bench.lists("900", pod("a", "900"))
+    bench.lists("5", pod("b", "5"))
+    bench.port.watches.append([lambda: bench.pass_time(90.0), Unreachable("silent")])
+    await bench.play()
+    assert [asked["verb"] for asked in bench.port.asked] == ["list", "watch", "list", "watch"]
+    assert [item["metadata"]["name"] for item in bench.store.values()] == ["b"]
+    assert told == ["gap"]
+
+
+async def test_a_watch_that_spoke_is_resumed_after_a_failure() -> None:
+    """A connection that breaks after an event costs no new list, however long it lived."""
+    bench = Bench()
+    bench.lists("1", pod("a", "1"))
+    bench.port.watches.append(
+        [event("ADDED", "b", "2"), lambda: bench.pass_time(90.0), Unreachable("reset")]
+    )
+    await bench.play()
+    assert [asked["verb"] for asked in bench.port.asked] == ["list", "watch", "watch"]
