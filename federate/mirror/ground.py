@@ -23,6 +23,7 @@ from federate.model.objects import (
     JsonDict,
     JsonObject,
     ObjectKey,
+    annotations_of,
     is_terminating,
     labels_of,
     uid_of,
@@ -156,6 +157,12 @@ class Ground:
             raise NotOurs(
                 f"namespace {namespace} of {self._target.name} exists without the label "
                 f"{HUB_LABEL}={self._rules.scope.hub_id}: it is not federate's and stays untouched"
+            )
+        other = annotations_of(present).get(HUB_NAMESPACE_ANNOTATION)
+        if other != hub_namespace:
+            raise NotOurs(
+                f"namespace {namespace} of {self._target.name} stands for hub namespace {other}, "
+                f"not for {hub_namespace}: it stays untouched"
             )
 
     def _render_namespace(self, namespace: str, hub_namespace: str) -> JsonDict:

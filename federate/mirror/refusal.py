@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from federate.errors import (
     ClusterError,
+    Conflict,
+    Expired,
     Forbidden,
     NotFound,
     Rejected,
     Throttled,
+    Unauthorized,
     Unreachable,
 )
 from federate.model.marks import carries_marks
@@ -80,27 +83,33 @@ _FORBIDDEN_TEXTS: tuple[tuple[str, str, bool], ...] = (
 )
 
 
+# What an answer means that surely created nothing; 5xx and lost replies leave that open.
+_REFUSING_ANSWERS: tuple[tuple[type[ClusterError], PodReason, bool], ...] = (
+    (Throttled, PodReason.TARGET_BUSY, False),
+    (NotFound, PodReason.NAMESPACE_MISSING, False),
+    (Rejected, PodReason.MIRROR_INVALID, True),
+    (Unauthorized, PodReason.TARGET_ERROR, False),
+    (Conflict, PodReason.TARGET_ERROR, False),
+    (Expired, PodReason.TARGET_ERROR, False),
+)
+
+
 def create_failure_of(error: ClusterError, *, target_name: str) -> CreateFailure:
     """Read a failed create (C27): nothing transient ends a pod, everything is told and retried."""
     words = f"{target_name} answered: {error.detail}"
-    match error:
-        case Unreachable():
-            refusal = Refusal(
-                reason=PodReason.TARGET_UNREACHABLE,
-                message=f"{target_name} does not answer; the pod starts when it does",
-                clears_intent=not error.request_sent,
-            )
-            return CreateFailure(refusal=refusal)
-        case Throttled():
-            return _failure(PodReason.TARGET_BUSY, f"{target_name} asks to wait")
-        case NotFound():
-            return _failure(PodReason.NAMESPACE_MISSING, words)
-        case Rejected():
-            return _failure(PodReason.MIRROR_INVALID, words, slow=True)
-        case Forbidden():
-            return _forbidden(error.detail.lower(), words)
-        case _:
-            return CreateFailure(refusal=Refusal(reason=PodReason.TARGET_ERROR, message=words))
+    if isinstance(error, Unreachable):
+        refusal = Refusal(
+            reason=PodReason.TARGET_UNREACHABLE,
+            message=f"{target_name} does not answer; the pod starts when it does",
+            clears_intent=not error.request_sent,
+        )
+        return CreateFailure(refusal=refusal)
+    if isinstance(error, Forbidden):
+        return _forbidden(error.detail.lower(), words)
+    for kind, reason, slow in _REFUSING_ANSWERS:
+        if isinstance(error, kind):
+            return _failure(reason, words, slow=slow)
+    return CreateFailure(refusal=Refusal(reason=PodReason.TARGET_ERROR, message=words))
 
 
 def _forbidden(text: str, words: str) -> CreateFailure:

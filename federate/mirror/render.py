@@ -49,7 +49,7 @@ NEVER_TRAVELS: Mapping[str, str] = {
     "runtimeClassName": "names a class of the hub",
     "schedulerName": "names a scheduler of the hub",
     "ephemeralContainers": "are added through their own subresource; a create with them is refused",
-    "workloadRef": "names a Workload object of the hub",
+    "workloadRef": "names a Workload object of the hub (1.35)",
     "schedulingGroup": "names a PodGroup object of the hub",
 }
 """Fields of a hub pod's spec that stay behind, with the reason."""

@@ -29,21 +29,25 @@ def short_hub_id(hub_id: str) -> str:
     return hashlib.sha256(hub_id.encode()).hexdigest()[:8]
 
 
-def fit_name(name: str, limit: int = NAME_LIMIT) -> str:
-    """Cut a name to `limit`, keeping it distinct by a hash of the whole."""
-    if len(name) <= limit:
-        return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{name[: limit - 9].rstrip('-.')}-{digest}"
-
-
 def target_namespace(strategy: NamespaceStrategy, hub_id: str, namespace: str) -> str:
-    """Name the target namespace of a hub namespace."""
+    """Name the target namespace of a hub namespace.
+
+    A name too long is cut and told apart by a hash, behind a prefix that no uncut name has: else
+    a user could pick a hub namespace whose target is somebody else's.
+    """
     match strategy:
         case NamespaceStrategy.SAME:
             return namespace
         case NamespaceStrategy.PREFIXED:
-            return fit_name(f"hub-{short_hub_id(hub_id)}-{namespace}")
+            name = f"hub-{short_hub_id(hub_id)}-{namespace}"
+            return name if len(name) <= NAME_LIMIT else _cut(hub_id, namespace)
+
+
+def _cut(hub_id: str, namespace: str) -> str:
+    digest = hashlib.sha256(namespace.encode()).hexdigest()[:16]
+    prefix = f"hubcut-{short_hub_id(hub_id)}-"
+    kept = namespace[: NAME_LIMIT - len(prefix) - len(digest) - 1].rstrip("-")
+    return f"{prefix}{kept}-{digest}"
 
 
 def anchor_name(scope: Scope) -> str:

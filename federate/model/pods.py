@@ -130,6 +130,9 @@ def _volume_needs(volume: JsonObject) -> Iterator[str]:
     yield from _reference(
         volume.get("persistentVolumeClaim"), "PersistentVolumeClaim", name_field="claimName"
     )
+    if "ephemeral" in volume:
+        # Its template may name volumes, classes and data sources of the target that are not ours.
+        yield f'a PersistentVolumeClaim of ephemeral volume "{volume.get("name", "")}"'
     for source in (volume.get("projected") or {}).get("sources") or ():
         yield from _projection_needs(source)
     for name in _secret_names(volume):

@@ -332,28 +332,33 @@ class Heartbeat:
             return
         key = ObjectKey(NODE_LEASE_NAMESPACE, self._key.name)
         self._ports.fence()
-        for _ in range(2):
-            body = render_node_lease(
-                node_name=self._key.name,
-                node_uid=uid_of(node),
-                duration_seconds=LEASE_DURATION_SECONDS,
-                now=self._ports.now(),
-                previous=self._lease,
-            )
-            try:
-                if self._lease is None:
-                    self._lease = await self._ports.hub.create(
-                        LEASES, body, namespace=NODE_LEASE_NAMESPACE
-                    )
-                else:
-                    self._lease = await self._ports.hub.replace(LEASES, key, body)
-            except (AlreadyExists, Conflict):
-                self._lease = await self._ports.hub.get(LEASES, key)
-                continue
-            except NotFound:
-                self._lease = None
-                continue
+        try:
+            await self._write_lease(key, uid_of(node))
+        except (NotFound, Conflict):
+            self._lease = None
+            await self._write_lease(key, uid_of(node))
+
+    async def _write_lease(self, key: ObjectKey, node_uid: str) -> None:
+        """Write over the lease we know; without one create it, or read whose it is first."""
+        body = self._render_lease(node_uid)
+        if self._lease is not None:
+            self._lease = await self._ports.hub.replace(LEASES, key, body)
             return
+        try:
+            self._lease = await self._ports.hub.create(LEASES, body, namespace=key.namespace)
+        except AlreadyExists:
+            self._lease = await self._ports.hub.get(LEASES, key)
+            body = self._render_lease(node_uid)
+            self._lease = await self._ports.hub.replace(LEASES, key, body)
+
+    def _render_lease(self, node_uid: str) -> JsonDict:
+        return render_node_lease(
+            node_name=self._key.name,
+            node_uid=node_uid,
+            duration_seconds=LEASE_DURATION_SECONDS,
+            now=self._ports.now(),
+            previous=self._lease,
+        )
 
 
 def _is_told_unreachable(node: JsonObject) -> bool:
