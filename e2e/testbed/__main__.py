@@ -60,7 +60,7 @@ def up(
     tell(states, progress)
     progress.say(
         f"\nGo on with:\n  {pair.kubectl()} --kubeconfig kubeconfigs/hub.yaml get nodes\n"
-        "  python -m e2e.testbed status\n  python -m e2e.testbed down"
+        f"  {sys.executable} -m e2e.testbed status\n  make clusters-down"
     )
 
 

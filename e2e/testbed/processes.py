@@ -81,12 +81,17 @@ def end_recorded(records: Iterable[Record], *, grace_seconds: float = 0.0) -> in
         for record in running:
             signal_recorded(record, signal.SIGTERM)
             signal_recorded(record, signal.SIGCONT)
-        wait_until(lambda: not any(record.is_alive for record in running), grace_seconds)
+        wait_until(lambda: not any(_lingers(record) for record in running), grace_seconds)
     for record in running:
         signal_recorded(record, signal.SIGKILL)
-    if not wait_until(lambda: not any(record.is_alive for record in running), 10.0):
+    if not wait_until(lambda: not any(_lingers(record) for record in running), 10.0):
         raise TestbedError("Some servers did not die within 10 s of SIGKILL.")
     return len(running)
+
+
+def _lingers(record: Record) -> bool:
+    """Tell whether the process is still there: a dying one loses its command line first."""
+    return record.identity.is_alive
 
 
 class Server:

@@ -15,15 +15,17 @@ from pathlib import Path
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
 _START_FIELD = 19  # starttime, counted after the closing parenthesis of the command (proc(5))
+_ENDED_STATES = ("Z", "X")  # dead, and merely not yet reaped by its parent
 
 
 def process_start(pid: int) -> str | None:
-    """Return when a process started, in clock ticks since boot; None where there is none."""
+    """Return when a process started, in ticks since boot; None where none is alive."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return text.rpartition(")")[2].split()[_START_FIELD]
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in _ENDED_STATES else fields[_START_FIELD]
 
 
 def own_identity() -> str:

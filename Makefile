@@ -1,0 +1,66 @@
+# What one types in this checkout; `make help` tells. Everything runs in .venv, which is made at the
+# first use and brought up to date when pyproject.toml changes. No target installs a system package
+# or starts a system service.
+
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+# The name tells the folder: an environment that was copied along with the checkout is made anew.
+READY := $(VENV)/.ready-$(shell pwd -P | cksum | cut -d' ' -f1)
+
+PROVIDER := $(or $(FEDERATE_TESTBED_PROVIDER),local)
+ifeq ($(PROVIDER),local)
+PROVIDER_IN_WORDS := local (bare control planes, and kwok, which only plays pods)
+else
+PROVIDER_IN_WORDS := $(PROVIDER)
+endif
+
+.PHONY: help
+help: ## Tell what there is to type.
+	@echo 'make TARGET [NAME=VALUE ...]'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
+	@echo 'Names:'
+	@echo '  KEEP=1         demo: leave clusters and federate running; clusters-down ends them'
+	@echo '  ARGS=...       more for pytest (ARGS="-x -k orphan") or clusters-up (ARGS="--storage kine")'
+	@echo '  PYTHON=...     the Python 3.11 or newer that .venv is made with'
+
+.PHONY: demo
+demo: $(READY) ## See a Deployment in a hub run in a target, step by step, in under a minute.
+	@$(RUN) e2e.demo $(if $(filter-out 0 no false,$(KEEP)),--keep)
+
+.PHONY: test
+test: $(READY) ## Run all tests but the long ones; unit tests come first, so they fail first.
+	@echo 'Provider of the clusters: $(PROVIDER_IN_WORDS).'
+	@$(RUN) pytest -m 'not long' tests/unit tests/laws tests/contract tests/integration e2e $(ARGS)
+
+.PHONY: test-long
+test-long: $(READY) ## Run the tests that do not fit `make test`.
+	@echo 'Provider of the clusters: $(PROVIDER_IN_WORDS).'
+	@$(RUN) pytest -m long $(ARGS)
+
+.PHONY: check
+check: $(READY) ## Check format, lint, types and layers; changes nothing.
+	@echo 'Format:' && $(RUN) ruff format --check
+	@echo 'Lint:' && $(RUN) ruff check
+	@echo 'Types:' && $(RUN) mypy
+	@echo 'Layers:' && $(VENV)/bin/lint-imports
+
+.PHONY: format
+format: $(READY) ## Format all code, and mend what the linter can mend.
+	@$(RUN) ruff format
+	@$(RUN) ruff check --fix
+
+.PHONY: clusters-up
+clusters-up: $(READY) ## Start a hub and a target that stay; writes kubeconfigs/hub.yaml, target.yaml.
+	@$(RUN) e2e.testbed up $(ARGS)
+
+.PHONY: clusters-down
+clusters-down: $(READY) ## End them with all that is in them, and a federate that the demo kept.
+	@$(RUN) e2e.testbed down
+
+$(READY): pyproject.toml .ci/venv
+	@PYTHON='$(PYTHON)' .ci/venv $@

@@ -1,0 +1,1 @@
+"""`make demo`: a Deployment submitted to a hub runs in a target, told step by step."""
