@@ -92,23 +92,25 @@ class NamespaceKeeper:
             listing = await self._target.list(resource, namespace=namespace, metadata_only=True)
             for item in listing.items:
                 name = key_of(item).name
-                if (resource.kind, name) not in self._expected():
+                if (resource.kind, name) not in _MADE_BY_KUBERNETES and not self._is_anchor(item):
                     return f"{resource.kind} {name}"
         return ""
 
-    def _expected(self) -> frozenset[tuple[str, str]]:
-        return _MADE_BY_KUBERNETES | {("ConfigMap", anchor_name(self._scope))}
+    def _is_anchor(self, obj: JsonObject) -> bool:
+        """Tell by the marks, not by the name alone: a stranger may have taken the name."""
+        return key_of(obj).name == anchor_name(self._scope) and self._scope.owns(obj)
 
     async def _listable_resources(self) -> list[Resource]:
-        """Ask the target for every namespaced kind it serves, one version a group."""
+        """Ask the target for every namespaced kind it serves, in whatever version."""
         groups = await self._target.raw_get("/apis")
-        versions = ["v1", *(g["preferredVersion"]["groupVersion"] for g in groups["groups"])]
-        found: list[Resource] = []
+        versions = ["v1", *(v["groupVersion"] for g in groups["groups"] for v in g["versions"])]
+        found: dict[tuple[str, str], Resource] = {}
         for version in versions:
             root = f"/api/{version}" if version == "v1" else f"/apis/{version}"
             document = await self._target.raw_get(root)
-            found += _namespaced(version, document["resources"])
-        return found
+            for resource in _namespaced(version, document["resources"]):
+                found.setdefault((version.partition("/")[0], resource.plural), resource)
+        return list(found.values())
 
     async def _remove(self, namespace: JsonObject) -> None:
         """Forget the anchor first: its end is our own doing, not an uninstall (C23)."""
@@ -118,9 +120,10 @@ class NamespaceKeeper:
         anchor_key = ObjectKey(name, anchor_name(self._scope))
         try:
             anchor = await self._target.get(CONFIGMAPS, anchor_key)
-            await self._target.delete(CONFIGMAPS, anchor_key, uid=uid_of(anchor))
         except NotFound:
-            pass
+            anchor = {}
+        if self._is_anchor(anchor):
+            await self._target.delete(CONFIGMAPS, anchor_key, uid=uid_of(anchor))
         try:
             await self._target.delete(NAMESPACES, key_of(namespace), uid=uid_of(namespace))
         except Conflict:

@@ -35,6 +35,7 @@ from federate.model.objects import (
     is_terminating,
     key_of,
     resource_version_of,
+    status_of,
     uid_of,
 )
 from federate.model.pods import grace_seconds_of, has_started, is_terminal, may_run_again, phase_of
@@ -504,6 +505,8 @@ def _plan_create(
     refusal = _why_not(view, rules, hub_pod, stray)
     if refusal is not None:
         return _plan_waiting(view, hub_pod, refusal)
+    if record is None and not view.mirrors_fresh and _was_name_taken(hub_pod):
+        return LookUpMirror(reason="the name was taken: is it still?", lane=Lane.SYNC)
     if view.anchor is not AnchorState.PRESENT:
         return PrepareGround(reason="the target namespace or its anchor is not there yet")
     if record is None:
@@ -515,6 +518,11 @@ def _plan_create(
             return Nothing(reason="the hub does not keep the intent: nothing may be created")
         return WriteHubPod(reason="intent before deed", lane=Lane.SYNC, write=write)
     return CreateMirror(reason="the hub pod has no mirror")
+
+
+def _was_name_taken(hub_pod: JsonObject) -> bool:
+    """Tell whether the last try ended at a stranger's name: then look before the intent."""
+    return bool(status_of(hub_pod).get("reason") == PodReason.NAME_TAKEN)
 
 
 def _why_not(

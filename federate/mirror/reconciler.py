@@ -335,7 +335,8 @@ class _Pass:
             except NotFound:
                 found = None
             origin = origin_of(found) if found is not None else None
-            if found is not None and origin is not None and origin.scope == self._scope:
+            ours = origin is not None and (origin.scope, origin.pod) == (self._scope, self._key)
+            if found is not None and ours:
                 self._note(ticket.commit(found))
                 self._check_shown(store, found)
                 return

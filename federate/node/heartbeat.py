@@ -38,6 +38,7 @@ from federate.model.objects import (
     is_terminating,
     uid_of,
 )
+from federate.model.reasons import NodeReason
 from federate.model.resources import CONFIGMAPS, LEASES, NODES
 from federate.node.anchors import NodeAnchors, parse_reinstall
 from federate.node.reachability import PING_TIMEOUT_SECONDS, Reachability, TargetState
@@ -363,4 +364,4 @@ class Heartbeat:
 
 def _is_told_unreachable(node: JsonObject) -> bool:
     condition = condition_of(node, TARGET_REACHABLE)
-    return condition is not None and condition.get("status") == "False"
+    return condition is not None and condition.get("reason") == NodeReason.TARGET_UNREACHABLE

@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping
 
 from federate.cluster.store import Change, Store
 from federate.model.marks import origin_of
-from federate.model.objects import JsonDict, JsonObject, ObjectKey, metadata_of, spec_of, uid_of
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    key_of,
+    metadata_of,
+    spec_of,
+    uid_of,
+)
 from federate.model.pods import node_name_of
 from federate.node.capacity import (
     Ledger,
@@ -104,6 +112,8 @@ class AggregateOffer:
         self._allocatable: Ledger[ObjectKey] = Ledger()
         self._foreign: Ledger[ObjectKey] = Ledger()
         self._excess: Ledger[ObjectKey] = Ledger()
+        self._exceeding: dict[ObjectKey, JsonObject] = {}
+        """Mirrors that count, by hub pod key: they are looked at again when their hub pod comes."""
 
     def capacity(self) -> Mapping[str, str] | None:
         """Return what is left; None until nodes and pods are known."""
@@ -142,20 +152,32 @@ class AggregateOffer:
         amount = None
         if change.new is not None:
             amount = excess_requests(self._hub_pod_of(change.new), change.new)
+        mirror = change.new or change.old
+        origin = origin_of(mirror) if mirror is not None else None
+        if origin is not None and mirror is not None:
+            self._exceeding.pop(origin.pod, None)
+            if amount is not None:
+                self._exceeding[origin.pod] = mirror
         if self._excess.put(change.key, amount):
             self._wake()
-
-    def _count_foreign(self, pod: JsonObject) -> bool:
-        key = ObjectKey(metadata_of(pod)["namespace"], metadata_of(pod)["name"])
-        node = self._nodes.get(ObjectKey("", node_name_of(pod)))
-        elsewhere = bool(node_name_of(pod)) and (node is None or not is_offering(node))
-        return self._foreign.put(key, None if elsewhere else foreign_requests(pod))
 
     def _hub_pod_of(self, mirror: JsonObject) -> JsonObject | None:
         origin = origin_of(mirror)
         hub_pod = self._hub_pods.get(origin.pod) if origin is not None else None
         same = origin is not None and hub_pod is not None and uid_of(hub_pod) == origin.pod_uid
         return hub_pod if same else None
+
+    def on_hub_pod(self, change: Change) -> None:
+        """Follow a hub pod: a mirror that was seen before it counted whole until now."""
+        mirror = self._exceeding.get(change.key)
+        if mirror is not None:
+            self.on_mirror(Change(key=key_of(mirror), old=mirror, new=mirror))
+
+    def _count_foreign(self, pod: JsonObject) -> bool:
+        key = ObjectKey(metadata_of(pod)["namespace"], metadata_of(pod)["name"])
+        node = self._nodes.get(ObjectKey("", node_name_of(pod)))
+        elsewhere = bool(node_name_of(pod)) and (node is None or not is_offering(node))
+        return self._foreign.put(key, None if elsewhere else foreign_requests(pod))
 
 
 def _offers(node: JsonObject | None) -> bool:

@@ -42,6 +42,7 @@ RENEW_DEADLINE_SECONDS = 10.0
 RENEW_PERIOD_SECONDS = 4.0
 RETRY_PERIOD_SECONDS = 1.0
 RENEW_TIMEOUT_SECONDS = 4.0
+CONFLICT_PAUSE_SECONDS = 0.2
 STANDBY_PERIOD_SECONDS = 2.0
 
 
@@ -122,9 +123,10 @@ class Election:
                 return await self._step()
         except TimeoutError:
             log.warning("the hub did not answer in time about the leader lease")
-        except (Conflict, AlreadyExists):
+        except (Conflict, AlreadyExists, NotFound):
+            # Somebody else wrote or removed it: look anew before the next word.
             self._observed = None
-            return 0.0
+            return CONFLICT_PAUSE_SECONDS
         except ClusterError as error:
             log.warning("leader lease not written; trying again", error=str(error))
         return RETRY_PERIOD_SECONDS

@@ -284,6 +284,8 @@ class Leading:
     # -- from events to keys -----------------------------------------------------------------------
 
     def _on_hub_pod(self, change: Change) -> None:
+        if self._aggregate is not None:
+            self._aggregate.on_hub_pod(change)
         self._queue.add(*self._pods.on_hub_pod(change))
 
     def _on_mirror(self, change: Change) -> None:

@@ -1,0 +1,216 @@
+"""Target namespaces are given back: only ours, only unused, only empty (C22)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from federate.errors import ClusterError, Forbidden, LeadershipLost
+from federate.garbage.namespaces import NamespaceKeeper
+from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION
+from federate.model.naming import anchor_name
+from federate.model.objects import JsonDict, ObjectKey
+from federate.model.resources import CONFIGMAPS, EVENTS, NAMESPACES, PODS, SERVICEACCOUNTS
+from tests.support.builders import pod
+from tests.support.clock import ManualClock
+from tests.support.fakeclient import Call, Fault, Refuse
+from tests.support.fakecluster import FakeCluster
+from tests.support.views import OTHER_SCOPE, SCOPE
+
+NAME = "hub-0a-shop"
+KEY = ObjectKey("", NAME)
+ANCHOR = ObjectKey(NAME, anchor_name(SCOPE))
+
+
+def served(plural: str, kind: str, **fields: Any) -> JsonDict:
+    return {"name": plural, "kind": kind, "namespaced": True, "verbs": ["list"], **fields}
+
+
+DOCUMENTS: dict[str, JsonDict] = {
+    "/api/v1": {
+        "resources": [
+            served("pods", "Pod"),
+            served("pods/log", "Pod"),
+            served("configmaps", "ConfigMap"),
+            served("serviceaccounts", "ServiceAccount"),
+            served("bindings", "Binding", verbs=["create"]),
+            served("nodes", "Node", namespaced=False),
+        ]
+    },
+    "/apis": {
+        "groups": [
+            {
+                "name": "events.k8s.io",
+                "preferredVersion": {"groupVersion": "events.k8s.io/v1"},
+                "versions": [{"groupVersion": "events.k8s.io/v1"}],
+            }
+        ]
+    },
+    "/apis/events.k8s.io/v1": {"resources": [served("events", "Event")]},
+}
+
+
+class Bench:
+    """A target namespace whose hub namespace is gone, empty but for its anchor."""
+
+    def __init__(self) -> None:
+        self.hub = FakeCluster("hub", ManualClock())
+        self.target = FakeCluster("berlin", ManualClock())
+        self.target.documents.update(DOCUMENTS)
+        self.forgotten: list[str] = []
+        self.leads = True
+        self.target.add_namespace(NAME)
+        self.mark(labels={HUB_LABEL: SCOPE.hub_id}, annotations={HUB_NAMESPACE_ANNOTATION: "shop"})
+        self.add_anchor()
+        self.keeper = NamespaceKeeper(
+            hub=self.hub.client(),
+            target=self.target.client(),
+            scope=SCOPE,
+            forget_anchor=self._forget,
+            fence=self._fence,
+        )
+
+    async def _forget(self, namespace: str) -> None:
+        self.forgotten.append(namespace)
+
+    def _fence(self) -> None:
+        if not self.leads:
+            raise LeadershipLost("another replica leads")
+
+    def mark(self, *, labels: dict[str, str], annotations: dict[str, str]) -> None:
+        def change(namespace: JsonDict) -> None:
+            namespace["metadata"].update(labels=labels, annotations=annotations)
+
+        self.target.edit(NAMESPACES, KEY, change)
+
+    def add_anchor(self, *, labels: dict[str, str] | None = None, name: str = ANCHOR.name) -> None:
+        marks = SCOPE.labels() if labels is None else labels
+        self.target.add(
+            CONFIGMAPS, {"metadata": {"namespace": NAME, "name": name, "labels": marks}}
+        )
+
+    async def assert_kept(self) -> None:
+        assert await self.keeper.give_back() == []
+        assert self.target.writes() == []
+        assert self.forgotten == []
+
+
+async def test_c22_an_unused_namespace_is_given_back() -> None:
+    """Its anchor is forgotten first, so that its end is no uninstall; uids guard both deletes."""
+    b = Bench()
+    assert await b.keeper.give_back() == [NAME]
+    assert b.forgotten == [NAME]
+    assert [(c.verb, c.resource.kind) for c in b.target.writes()] == [
+        ("delete", "ConfigMap"),
+        ("delete", "Namespace"),
+    ]
+    assert all((c.body or {})["preconditions"]["uid"] for c in b.target.writes())
+    assert b.target.read(NAMESPACES, KEY)["status"]["phase"] == "Terminating"
+    assert await b.keeper.give_back() == []
+
+
+async def test_c22_a_namespace_without_an_anchor_is_given_back_too() -> None:
+    """An earlier pass may have died between the two deletes."""
+    b = Bench()
+    b.target.delete_by_user(CONFIGMAPS, ANCHOR)
+    assert await b.keeper.give_back() == [NAME]
+
+
+async def test_c22_a_namespace_whose_hub_namespace_lives_is_kept() -> None:
+    """Empty is not unused."""
+    b = Bench()
+    b.hub.add_namespace("shop")
+    await b.assert_kept()
+
+
+@pytest.mark.parametrize("missing", ["label", "annotation", "another hub"])
+async def test_c3_a_namespace_that_is_not_ours_is_kept(missing: str) -> None:
+    """Only this hub's mark, with the name of its hub namespace, makes it federate's."""
+    b = Bench()
+    hub_id = "another" if missing == "another hub" else SCOPE.hub_id
+    b.mark(
+        labels={} if missing == "label" else {HUB_LABEL: hub_id},
+        annotations={} if missing == "annotation" else {HUB_NAMESPACE_ANNOTATION: "shop"},
+    )
+    await b.assert_kept()
+
+
+async def test_c22_a_pod_keeps_its_namespace() -> None:
+    """Whoever's it is."""
+    b = Bench()
+    b.target.add(PODS, pod("db", namespace=NAME).build())
+    await b.assert_kept()
+
+
+@pytest.mark.parametrize("resource", [CONFIGMAPS, SERVICEACCOUNTS])
+async def test_c22_content_of_others_keeps_the_namespace(resource: Any) -> None:
+    """Nothing of any kind may be left but what Kubernetes itself makes."""
+    b = Bench()
+    b.target.add(resource, {"metadata": {"namespace": NAME, "name": "somebody's"}})
+    await b.assert_kept()
+
+
+async def test_c22_another_virtual_nodes_anchor_keeps_the_namespace() -> None:
+    """Two virtual nodes of one hub share the namespace: the last one gives it back."""
+    b = Bench()
+    b.add_anchor(labels=OTHER_SCOPE.labels(), name=anchor_name(OTHER_SCOPE))
+    await b.assert_kept()
+
+
+async def test_c3_a_strangers_object_of_the_anchors_name_keeps_the_namespace() -> None:
+    """Without our marks it is not the anchor, whatever it is called."""
+    b = Bench()
+    b.target.delete_by_user(CONFIGMAPS, ANCHOR)
+    b.add_anchor(labels={})
+    await b.assert_kept()
+    assert b.target.find(CONFIGMAPS, ANCHOR) is not None
+
+
+async def test_c22_events_are_no_content() -> None:
+    """They speak of what was there."""
+    b = Bench()
+    b.target.add(EVENTS, {"metadata": {"namespace": NAME, "name": "web.1"}})
+    assert await b.keeper.give_back() == [NAME]
+
+
+async def test_c22_what_cannot_be_read_counts_as_being_there() -> None:
+    """A kind that federate may not list keeps the namespace."""
+    b = Bench()
+
+    def refuse(call: Call) -> Fault | None:
+        if call.verb == "list" and call.resource.kind == "ServiceAccount":
+            return Refuse(Forbidden("no", status=403))
+        return None
+
+    b.target.faults = refuse
+    try:
+        removed = await b.keeper.give_back()
+    except ClusterError:
+        removed = []
+    assert removed == []
+    assert b.target.writes() == []
+
+
+async def test_c70_a_lost_leadership_removes_nothing() -> None:
+    """The fence stands before the first write."""
+    b = Bench()
+    b.leads = False
+    with pytest.raises(LeadershipLost):
+        await b.keeper.give_back()
+    assert b.target.writes() == []
+    assert b.forgotten == []
+
+
+async def test_c22_a_namespace_made_anew_meanwhile_is_kept() -> None:
+    """The uid that was judged is the uid that goes."""
+    b = Bench()
+
+    def replace_now(call: Call) -> Fault | None:
+        if call.verb == "delete" and call.resource == NAMESPACES:
+            b.target.edit(NAMESPACES, KEY, lambda obj: obj["metadata"].update(uid="another"))
+        return None
+
+    b.target.faults = replace_now
+    await b.keeper.give_back()
+    assert "deletionTimestamp" not in b.target.read(NAMESPACES, KEY)["metadata"]

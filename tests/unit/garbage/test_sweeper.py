@@ -1,0 +1,232 @@
+"""Sweeps against two clusters in memory: surely read, surely ours, one by one (C51)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from federate.errors import ServerFault, Unreachable
+from federate.garbage.namespaces import NamespaceKeeper
+from federate.garbage.plan import Orphan
+from federate.garbage.sweeper import Sweeper, hub_identity, remove_orphan, survey, survey_scope
+from federate.model.marks import Scope
+from federate.model.objects import JsonDict, ObjectKey, uid_of
+from federate.model.resources import NAMESPACES, PODS
+from tests.support.builders import PodBuilder
+from tests.support.clock import ManualClock, virtual_time
+from tests.support.fakeclient import Call, Fault, Refuse
+from tests.support.fakecluster import FakeCluster
+from tests.support.views import OTHER_SCOPE, SCOPE, hub_pod, mirror, mirror_key
+
+WEB = ObjectKey("default", "web")
+MIRROR = mirror_key(WEB)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.hub = FakeCluster("hub", ManualClock())
+        self.target = FakeCluster("berlin", ManualClock())
+        self.woken: list[ObjectKey] = []
+        self.sweeper = Sweeper(
+            hub=self.hub.client(),
+            target=self.target.client(),
+            scope=SCOPE,
+            enqueue=self.woken.append,
+            namespaces=NamespaceKeeper(
+                hub=self.hub.client(),
+                target=self.target.client(),
+                scope=SCOPE,
+                forget_anchor=self._forget,
+                fence=lambda: None,
+            ),
+        )
+
+    async def _forget(self, _namespace: str) -> None:
+        raise AssertionError("no namespace of these tests may be given back")
+
+    def add_mirror(self, builder: PodBuilder) -> JsonDict:
+        return self.target.add(PODS, builder.build())
+
+    async def orphan(self) -> Orphan:
+        found = await survey_scope(self.hub.client(), self.target.client(), SCOPE)
+        [one] = found.orphans
+        return one
+
+    async def remove(self, orphan: Orphan) -> str:
+        return await remove_orphan(self.hub.client(), self.target.client(), orphan)
+
+
+async def test_a_hub_is_known_by_its_kube_system_uid() -> None:
+    """The identity is the hub's own (C3)."""
+    hub = FakeCluster("hub", ManualClock())
+    system = hub.read(NAMESPACES, ObjectKey("", "kube-system"))
+    assert await hub_identity(hub.client()) == uid_of(system)
+
+
+async def test_a_survey_reads_the_target_first() -> None:
+    """A hub pod created meanwhile is then seen, and its mirror is no orphan."""
+    b = Bench()
+    b.add_mirror(mirror())
+
+    def create_meanwhile(call: Call) -> Fault | None:
+        if call.verb == "list":
+            b.hub.add(PODS, hub_pod().build())
+        return None
+
+    b.target.faults = create_meanwhile
+    found = await survey_scope(b.hub.client(), b.target.client(), SCOPE)
+    assert (found.orphans, found.hub_pods) == ((), 1)
+    assert b.hub.writes() == b.target.writes() == []
+
+
+async def test_c51_a_survey_reads_the_quorum() -> None:
+    """A lagging cache of the hub makes no orphan."""
+    b = Bench()
+    b.hub.cache_lag = 5
+    b.hub.add(PODS, hub_pod().build())
+    b.add_mirror(mirror())
+    found = await survey_scope(b.hub.client(), b.target.client(), SCOPE)
+    assert found.orphans == ()
+
+
+async def test_the_command_line_surveys_by_node_name() -> None:
+    """The hub's identity is read, and other nodes' mirrors are reported."""
+    b = Bench()
+    scope = Scope(hub_id=await hub_identity(b.hub.client()), node_name="edge")
+    other = Scope(hub_id=scope.hub_id, node_name="attic")
+    b.add_mirror(mirror(scope=scope))
+    b.add_mirror(mirror("db", scope=other))
+    found = await survey(b.hub.client(), b.target.client(), node_name="edge")
+    assert [o.mirror.name for o in found.orphans] == ["web"]
+    assert [u.mirror.name for u in found.unknown] == ["db"]
+
+
+async def test_c51_a_confirmed_orphan_is_deleted_under_its_uid() -> None:
+    """The hub pod is gone, the mirror is the one that was seen."""
+    b = Bench()
+    b.add_mirror(mirror().bound_to("t-1").running())
+    assert await b.remove(await b.orphan()) == "deleted"
+    [delete] = b.target.writes()
+    assert delete.body is not None
+    assert delete.body["preconditions"]["uid"] == "mirror-web"
+    assert b.target.read(PODS, MIRROR)["metadata"]["deletionTimestamp"]
+    assert b.hub.writes() == []
+
+
+async def test_c51_a_hub_pod_that_exists_keeps_its_mirror() -> None:
+    """A direct read outranks the listing, wherever the pod is bound."""
+    b = Bench()
+    b.add_mirror(mirror())
+    orphan = await b.orphan()
+    b.hub.add(PODS, hub_pod().build())
+    assert await b.remove(orphan) == "kept: its hub pod exists"
+    assert b.target.writes() == []
+
+
+async def test_c51_a_successor_of_the_name_does_not_keep_the_old_mirror() -> None:
+    """Another uid of the name is another pod."""
+    b = Bench()
+    b.add_mirror(mirror())
+    orphan = await b.orphan()
+    b.hub.add(PODS, hub_pod().with_uid("uid-new").build())
+    assert await b.remove(orphan) == "deleted"
+
+
+async def test_c51_an_orphan_that_went_is_gone() -> None:
+    """Somebody was faster."""
+    b = Bench()
+    b.add_mirror(mirror())
+    orphan = await b.orphan()
+    b.target.store.remove(PODS, MIRROR)
+    assert await b.remove(orphan) == "already gone"
+
+
+@pytest.mark.parametrize("what", ["uid", "marks", "origin"])
+async def test_c51_another_pod_of_the_name_is_kept(what: str) -> None:
+    """What stands there now is not what was seen."""
+    b = Bench()
+    b.add_mirror(mirror())
+    orphan = await b.orphan()
+
+    def change(pod: JsonDict) -> None:
+        if what == "uid":
+            pod["metadata"]["uid"] = "another"
+        elif what == "marks":
+            del pod["metadata"]["labels"]["federate.dev/hub"]
+        else:
+            pod["metadata"]["labels"]["federate.dev/hub-pod-uid"] = "another"
+
+    b.target.edit(PODS, MIRROR, change)
+    assert await b.remove(orphan) == "kept: another pod has its name now"
+    assert b.target.writes() == []
+
+
+async def test_c51_a_mirror_replaced_at_the_last_moment_is_kept() -> None:
+    """The uid precondition of the delete is the last fence."""
+    b = Bench()
+    b.add_mirror(mirror())
+    orphan = await b.orphan()
+
+    def replace_now(call: Call) -> Fault | None:
+        if call.verb == "delete":
+            b.target.edit(PODS, MIRROR, lambda pod: pod["metadata"].update(uid="another"))
+        return None
+
+    b.target.faults = replace_now
+    assert await b.remove(orphan) == "kept: another pod has its name now"
+    assert b.target.find(PODS, MIRROR) is not None
+
+
+@pytest.mark.parametrize("side", ["hub", "target"])
+async def test_c51_without_a_complete_reading_nothing_is_deleted(side: str) -> None:
+    """A side that does not answer ends the removal."""
+    b = Bench()
+    b.add_mirror(mirror())
+    orphan = await b.orphan()
+    (b.hub if side == "hub" else b.target).go_down()
+    with pytest.raises(Unreachable):
+        await b.remove(orphan)
+    assert b.target.find(PODS, MIRROR) is not None
+
+
+# -- the running pass ------------------------------------------------------------------------------
+
+
+async def test_a_pass_wakes_orphans_and_deletes_nothing_itself() -> None:
+    """The queue confirms and deletes: one hand for each pod (C71)."""
+    b = Bench()
+    b.add_mirror(mirror())
+    b.add_mirror(mirror("db", scope=OTHER_SCOPE))
+    for _ in range(2):
+        found = await b.sweeper.sweep()
+        assert len(found.orphans) == 1
+    assert b.woken == [WEB, WEB]
+    assert b.sweeper.unknown_mirrors == 1
+    assert b.target.writes() == b.hub.writes() == []
+
+
+@virtual_time
+async def test_a_failed_pass_is_tried_again_a_period_later() -> None:
+    """An outage of either side stops no later pass."""
+    b = Bench()
+    b.add_mirror(mirror())
+    failed: list[Call] = []
+
+    def fail_twice(call: Call) -> Fault | None:
+        if call.verb == "list" and call.resource == PODS and len(failed) < 2:
+            failed.append(call)
+            return Refuse(ServerFault("etcd", status=500))
+        return None
+
+    b.hub.faults = fail_twice
+    task = asyncio.create_task(b.sweeper.run())
+    await asyncio.sleep(59.0)
+    assert b.hub.calls == []
+    await asyncio.sleep(62.0)
+    assert b.woken == []
+    assert len(failed) == 2
+    await asyncio.sleep(60.0)
+    assert b.woken == [WEB]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,229 @@
+"""The ground of mirrors: namespace, service account and anchor, made once and never by force."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pytest
+
+from federate.cluster.store import Store
+from federate.errors import Forbidden, NotOurs, ServerFault, Unreachable
+from federate.mirror.ground import POD_SECURITY_LABEL, Ground, GroundRules
+from federate.mirror.plan import AnchorState
+from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION
+from federate.model.naming import NamespaceStrategy
+from federate.model.objects import ObjectKey, annotations_of, labels_of, uid_of
+from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
+from tests.support.clock import ManualClock, virtual_time
+from tests.support.fakeclient import Call, Fault, LostReply, Refuse
+from tests.support.fakecluster import FakeCluster
+from tests.support.worlds import ANCHOR, SCOPE, TARGET_NAMESPACE
+
+
+class Register:
+    """Remembers in memory; `fails` makes the hub unreachable."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+        self.fails = False
+
+    def recorded(self) -> Mapping[str, str]:
+        return self.known
+
+    async def record(self, namespace: str, uid: str) -> None:
+        await asyncio.sleep(0)
+        if self.fails:
+            raise Unreachable("no answer", cluster="hub")
+        self.known[namespace] = uid
+
+
+class Stage:
+    def __init__(self, strategy: NamespaceStrategy = NamespaceStrategy.PREFIXED) -> None:
+        self.target = FakeCluster("target", ManualClock())
+        self.register = Register()
+        self.anchors = Store()
+        self.ground = self.fresh(strategy)
+
+    def fresh(self, strategy: NamespaceStrategy = NamespaceStrategy.PREFIXED) -> Ground:
+        """The ground of a process that knows nothing yet."""
+        self.anchors = Store()
+        return Ground(
+            rules=GroundRules(scope=SCOPE, strategy=strategy),
+            target=self.target.client(),
+            anchors=self.anchors,
+            register=self.register,
+        )
+
+    def state(self) -> AnchorState:
+        return self.ground.anchor_state(TARGET_NAMESPACE)
+
+
+@virtual_time
+async def test_the_first_pod_makes_all_that_is_needed() -> None:
+    """Namespace with marks and PodSecurity level, anchor with marks, and the memory of it."""
+    stage = Stage()
+    assert stage.state() is AnchorState.NEVER
+    await stage.ground.prepare("default")
+    namespace = stage.target.read(NAMESPACES, ObjectKey("", TARGET_NAMESPACE))
+    assert labels_of(namespace)[HUB_LABEL] == SCOPE.hub_id
+    assert labels_of(namespace)[POD_SECURITY_LABEL] == "baseline"
+    assert annotations_of(namespace)[HUB_NAMESPACE_ANNOTATION] == "default"
+    anchor = stage.target.read(CONFIGMAPS, ANCHOR)
+    assert SCOPE.owns(anchor)
+    assert stage.register.known == {TARGET_NAMESPACE: uid_of(anchor)}
+    assert stage.state() is AnchorState.PRESENT
+    assert stage.ground.anchor(TARGET_NAMESPACE) == anchor
+    assert stage.ground.uninstalled() == []
+
+
+@virtual_time
+async def test_many_pods_at_once_make_it_once() -> None:
+    """Sixty first pods of a namespace ask the target once, and later ones not at all."""
+    stage = Stage()
+    await asyncio.gather(*(stage.ground.prepare("default") for _ in range(60)))
+    assert len(stage.target.writes()) == 2
+    calls = len(stage.target.calls)
+    await stage.ground.prepare("default")
+    assert len(stage.target.calls) == calls
+
+
+@virtual_time
+async def test_it_may_die_between_any_two_requests() -> None:
+    """Whichever reply is lost, a fresh process ends with the same one namespace and anchor."""
+    for number in range(5):
+        stage = Stage()
+
+        def lose(call: Call, number: int = number) -> Fault | None:
+            return LostReply() if call.number == number else None
+
+        stage.target.faults = lose
+        stage.register.fails = number == 4
+        with suppress(Unreachable):
+            await stage.ground.prepare("default")
+        stage.target.faults, stage.register.fails = None, False
+        stage.ground = stage.fresh()
+        await stage.ground.prepare("default")
+        assert await stage.ground.look_up_anchor(TARGET_NAMESPACE) is AnchorState.PRESENT
+        anchor = stage.target.read(CONFIGMAPS, ANCHOR)
+        assert stage.register.known == {TARGET_NAMESPACE: uid_of(anchor)}
+
+
+@virtual_time
+async def test_a_foreign_namespace_of_our_name_is_left_alone() -> None:
+    """Without this hub's label nothing is made in it, and it is not labelled."""
+    stage = Stage()
+    before = stage.target.add_namespace(TARGET_NAMESPACE)
+    with pytest.raises(NotOurs, match="not federate's"):
+        await stage.ground.prepare("default")
+    assert not stage.target.writes()
+    assert stage.target.read(NAMESPACES, ObjectKey("", TARGET_NAMESPACE)) == before
+
+
+@virtual_time
+async def test_the_same_name_needs_no_label() -> None:
+    """With the strategy `same` the namespace belongs to the users of both sides."""
+    stage = Stage(NamespaceStrategy.SAME)
+    await stage.ground.prepare("default")
+    assert stage.ground.anchor_state("default") is AnchorState.PRESENT
+    assert stage.ground.mirror_key(ObjectKey("default", "a")) == ObjectKey("default", "a")
+    assert HUB_LABEL not in labels_of(stage.target.read(NAMESPACES, ObjectKey("", "default")))
+
+
+@virtual_time
+async def test_a_terminating_namespace_is_not_used() -> None:
+    """It says so with a reason, and nothing is made."""
+    stage = Stage()
+    await stage.ground.prepare("default")
+    stage.target.delete_by_user(NAMESPACES, ObjectKey("", TARGET_NAMESPACE))
+    stage.register.known.clear()
+    stage.ground = stage.fresh()
+    with pytest.raises(Forbidden) as told:
+        await stage.ground.prepare("default")
+    assert told.value.reason == "NamespaceTerminating"
+
+
+@virtual_time
+async def test_the_default_service_account_is_waited_for() -> None:
+    """Without it there is no anchor yet: the pod would be refused."""
+    stage = Stage()
+    stage.target.provisions_namespaces = False
+    with pytest.raises(Forbidden) as told:
+        await stage.ground.prepare("default")
+    assert told.value.reason == "ServiceAccountMissing"
+    assert stage.state() is AnchorState.NEVER
+    account = {"metadata": {"name": "default", "namespace": TARGET_NAMESPACE}}
+    stage.target.add(SERVICEACCOUNTS, account)
+    await stage.ground.prepare("default")
+    assert stage.state() is AnchorState.PRESENT
+
+
+@virtual_time
+async def test_a_stranger_with_the_anchors_name_is_left_alone() -> None:
+    """A ConfigMap without our marks is neither adopted nor replaced."""
+    stage = Stage()
+    await stage.ground.prepare("default")
+    stage.register.known.clear()
+    stage.target.edit(CONFIGMAPS, ANCHOR, lambda c: c["metadata"].update(labels={"x": "y"}))
+    stage.ground = stage.fresh()
+    with pytest.raises(NotOurs, match="marks"):
+        await stage.ground.prepare("default")
+    assert labels_of(stage.target.read(CONFIGMAPS, ANCHOR)) == {"x": "y"}
+
+
+@virtual_time
+async def test_a_removed_anchor_is_an_uninstall_and_stays_one() -> None:
+    """What is on record and not there is GONE: nothing is made, another uid does not count."""
+    stage = Stage()
+    await stage.ground.prepare("default")
+    stage.target.delete_by_user(CONFIGMAPS, ANCHOR)
+    assert await stage.ground.look_up_anchor(TARGET_NAMESPACE) is AnchorState.GONE
+    writes = len(stage.target.writes())
+    await stage.ground.prepare("default")
+    assert len(stage.target.writes()) == writes
+    assert stage.ground.uninstalled() == [TARGET_NAMESPACE]
+    assert stage.ground.anchor(TARGET_NAMESPACE) is None
+    labels = SCOPE.labels()
+    stage.target.add(
+        CONFIGMAPS,
+        {"metadata": {"name": ANCHOR.name, "namespace": TARGET_NAMESPACE, "labels": labels}},
+    )
+    assert await stage.ground.look_up_anchor(TARGET_NAMESPACE) is AnchorState.GONE
+
+
+@virtual_time
+async def test_a_terminating_anchor_owns_nothing() -> None:
+    """An anchor that ends would take new mirrors with it."""
+    stage = Stage()
+    await stage.ground.prepare("default")
+    stage.target.edit(CONFIGMAPS, ANCHOR, lambda c: c["metadata"].update(finalizers=["x.com/y"]))
+    stage.target.delete_by_user(CONFIGMAPS, ANCHOR)
+    assert await stage.ground.look_up_anchor(TARGET_NAMESPACE) is AnchorState.GONE
+
+
+@virtual_time
+async def test_an_anchor_in_place_is_found_by_a_direct_read() -> None:
+    """A fresh process whose store is still empty sees it."""
+    stage = Stage()
+    await stage.ground.prepare("default")
+    stage.ground = stage.fresh()
+    assert stage.state() is AnchorState.GONE  # the store alone would say so
+    assert await stage.ground.look_up_anchor(TARGET_NAMESPACE) is AnchorState.PRESENT
+
+
+@virtual_time
+async def test_a_failure_of_one_namespace_leaves_the_others_alone() -> None:
+    """A hanging or failing namespace neither blocks nor breaks another."""
+    stage = Stage()
+
+    def refuse(call: Call) -> Fault | None:
+        hit = call.verb == "create" and call.key.name.endswith("bad")
+        return Refuse(ServerFault("etcd", status=500)) if hit else None
+
+    stage.target.faults = refuse
+    bad, good = await asyncio.gather(
+        stage.ground.prepare("bad"), stage.ground.prepare("good"), return_exceptions=True
+    )
+    assert isinstance(bad, ServerFault)
+    assert good is None

@@ -1,0 +1,771 @@
+"""The steps of the reconciler, between two clusters in memory and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from federate.errors import (
+    ClusterError,
+    Conflict,
+    Forbidden,
+    LeadershipLost,
+    NotFound,
+    Rejected,
+    ServerFault,
+    Throttled,
+)
+from federate.mirror.plan import Lane
+from federate.model.marks import (
+    HUB_LABEL,
+    HUB_NAMESPACE_ANNOTATION,
+    RECORD_ANNOTATION,
+    record_of,
+)
+from federate.model.objects import (
+    JsonDict,
+    ObjectKey,
+    condition_of,
+    is_terminating,
+    labels_of,
+    metadata_of,
+    status_of,
+    uid_of,
+)
+from federate.model.pods import phase_of
+from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS
+from federate.status.project import MIRRORED
+from tests.support.builders import pod
+from tests.support.clock import virtual_time
+from tests.support.fakeclient import Call, Delay, Fault, LostReply, LostRequest, Refuse
+from tests.support.fakecluster import FakeCluster
+from tests.support.worlds import ANCHOR, SCOPE, TARGET_NAMESPACE, World
+
+A = ObjectKey("default", "a")
+
+
+def hub_pod_of(world: World, key: ObjectKey = A) -> JsonDict:
+    found = world.hub_pod(key)
+    assert found is not None
+    return found
+
+
+def mirror_of(world: World, key: ObjectKey = A) -> JsonDict:
+    found = world.mirror(key)
+    assert found is not None
+    return found
+
+
+def waits_for(world: World, key: ObjectKey = A) -> str:
+    """The reason why there is no mirror, "" where none is given."""
+    return (condition_of(hub_pod_of(world, key), MIRRORED) or {}).get("reason") or ""
+
+
+def calls(cluster: FakeCluster, verb: str, name: str = "a") -> list[Call]:
+    return [
+        c for c in cluster.calls if c.verb == verb and c.resource == PODS and c.key.name == name
+    ]
+
+
+def sound(world: World) -> None:
+    assert not world.witness.broken, world.witness.broken
+    assert not world.differences(), world.differences()
+
+
+async def submitted(world: World, *, policy: str = "Never", phase: str = "Running") -> None:
+    """Pod `a` is mirrored and its mirror plays."""
+    world.submit(pod("a").with_restart_policy(policy))
+    await asyncio.sleep(2.0)
+    world.play(A, phase)
+    await asyncio.sleep(1.0)
+    assert phase_of(hub_pod_of(world)) == phase
+
+
+def make_ours(namespace: JsonDict) -> None:
+    """Give a namespace the marks that federate would have given it."""
+    namespace["metadata"]["labels"][HUB_LABEL] = SCOPE.hub_id
+    namespace["metadata"]["annotations"] = {HUB_NAMESPACE_ANNOTATION: "default"}
+
+
+def vanish_in(world: World) -> None:
+    """The mirror is gone without having been deleted, as after a lost etcd."""
+    with world.others():
+        world.target.store.remove(PODS, world.mirror_key(A))
+
+
+def refuse(verb: str, error: ClusterError) -> Callable[[Call], Fault | None]:
+    """Every such request about pods in the target is refused."""
+
+    def fault_of(call: Call) -> Fault | None:
+        hit = call.client == "target" and call.verb == verb and call.resource == PODS
+        return Refuse(error) if hit else None
+
+    return fault_of
+
+
+# --- from pod to mirror ---------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_pod_gets_its_mirror_and_its_status() -> None:
+    """Intent, ground, create, record: four hub and target writes, then silence."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        record = record_of(hub_pod_of(world))
+        assert record is not None
+        assert record.mirror_uid == uid_of(mirror_of(world))
+        assert len(calls(world.target, "create")) == 1
+        assert len(calls(world.hub, "patch")) == 3
+        sound(world)
+
+
+@virtual_time
+async def test_a_create_whose_reply_is_lost_is_adopted() -> None:
+    """AlreadyExists with our mark for this very hub pod is adopted; nothing is made twice."""
+    world = World(with_nets=False)
+    async with world.running():
+        world.fault_of = lambda call: (
+            LostReply() if (call.verb, call.resource) == ("create", PODS) else None
+        )
+        # The watch must not tell of it first.
+        world.submit(pod("a").with_restart_policy("Never"))
+        await asyncio.sleep(5.0)
+        world.fault_of = None
+        await asyncio.sleep(90.0)
+        assert world.witness.mirrors_made == {uid_of(hub_pod_of(world)): 1}
+        sound(world)
+
+
+@virtual_time
+async def test_an_intent_of_a_dead_process_is_settled_by_a_direct_read() -> None:
+    """A fresh process finds the mirror that the dead one created without learning of it."""
+    world = World()
+    async with world.running():
+
+        def die_after_create(call: Call) -> Fault | None:
+            if (call.verb, call.resource) != ("create", PODS):
+                return None
+            world.fault_of = None
+            world.kill()
+            return LostReply()
+
+        world.fault_of = die_after_create
+        world.submit(pod("a").with_restart_policy("Never"))
+        await asyncio.sleep(10.0)
+        assert world.processes == 2
+        assert len(calls(world.target, "create")) == 1
+        sound(world)
+
+
+@virtual_time
+async def test_an_old_intent_without_a_mirror_is_lost_where_a_second_run_would_hurt() -> None:
+    """After a create timeout nobody can know whether the pod ran: MirrorLost, for Never only."""
+    world = World()
+    old = '{"podUID":"%s","namespace":"%s","name":"%s","intendedAt":"2026-01-01T00:00:00Z"}'
+    for name, policy in (("a", "Never"), ("b", "Always")):
+        uid = f"uid-{name}"
+        marked = pod(name).with_restart_policy(policy).bound_to("edge")
+        text = old % (uid, TARGET_NAMESPACE, name)
+        with world.others():
+            world.hub.add(PODS, marked.with_annotations({RECORD_ANNOTATION: text}).build())
+    async with world.running():
+        await asyncio.sleep(5.0)
+        assert phase_of(hub_pod_of(world)) == "Failed"
+        assert status_of(hub_pod_of(world))["reason"] == "MirrorLost"
+        assert world.mirror(ObjectKey("default", "b")) is not None
+        sound(world)
+
+
+@virtual_time
+async def test_a_predecessor_ends_before_the_successor_starts() -> None:
+    """A pod of the same name waits, and says so, until its predecessor's mirror is gone."""
+    world = World()
+    async with world.running():
+        await submitted(world, policy="Always")
+        first = uid_of(mirror_of(world))
+        with world.others():
+            world.hub.delete_by_user(PODS, A, grace_seconds=0)
+        world.submit(pod("a"))
+        await asyncio.sleep(3.0)
+        assert is_terminating(mirror_of(world))
+        assert waits_for(world) == "PredecessorTerminating"
+        world.kubelets_finish()
+        await asyncio.sleep(3.0)
+        assert uid_of(mirror_of(world)) != first
+        sound(world)
+
+
+@virtual_time
+async def test_a_foreign_pod_of_our_name_is_left_alone() -> None:
+    """The hub pod says NameTaken, keeps no intent, is tried again slowly, and starts when free."""
+    world = World()
+    async with world.running():
+        with world.others():
+            foreign = pod("a", namespace=TARGET_NAMESPACE).with_uid("foreign").running().build()
+            world.target.add(PODS, foreign)
+            before = mirror_of(world)
+            world.target.edit(NAMESPACES, ObjectKey("", TARGET_NAMESPACE), make_ours)
+        world.submit(pod("a"))
+        await asyncio.sleep(3.0)
+        assert waits_for(world) == "NameTaken"
+        assert record_of(hub_pod_of(world)) is None
+        assert mirror_of(world) == before
+        await asyncio.sleep(600.0)
+        assert len(calls(world.target, "create")) <= 12
+        with world.others():
+            world.target.delete_by_user(PODS, world.mirror_key(A), grace_seconds=0)
+        await asyncio.sleep(420.0)  # the slowest pace, with its jitter
+        sound(world)
+        assert waits_for(world) == ""
+
+
+@virtual_time
+async def test_labels_follow_the_hub_and_foreign_ones_stay() -> None:
+    """A changed label travels in one patch; what the target added stays."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        with world.others():
+            world.target.edit(
+                PODS, world.mirror_key(A), lambda p: p["metadata"]["labels"].update(theirs="1")
+            )
+            world.hub.edit(PODS, A, lambda p: p["metadata"].update(labels={"app": "web"}))
+        await asyncio.sleep(2.0)
+        assert labels_of(mirror_of(world)).items() >= {"app": "web", "theirs": "1"}.items()
+        assert len(calls(world.target, "patch")) == 1
+        sound(world)
+
+
+@virtual_time
+async def test_a_mirror_that_vanishes_under_a_patch_is_looked_up() -> None:
+    """A patch that meets nothing ends in a direct read, not in an error loop."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+
+        def vanish(call: Call) -> Fault | None:
+            if (call.client, call.verb) != ("target", "patch"):
+                return None
+            world.fault_of = None
+            vanish_in(world)
+            return None
+
+        world.fault_of = vanish
+        with world.others():
+            world.hub.edit(PODS, A, lambda p: p["metadata"].update(labels={"app": "web"}))
+        await asyncio.sleep(2.0)
+        assert status_of(hub_pod_of(world))["reason"] == "MirrorLost"
+        sound(world)
+
+
+# --- create failures ----------------------------------------------------------------------------
+
+
+def forbidden(text: str) -> Forbidden:
+    return Forbidden(text, reason="Forbidden", status=403)
+
+
+FAILURES: dict[str, tuple[ClusterError, str, bool]] = {
+    "quota": (forbidden('pods "a" is forbidden: exceeded quota: q'), "QuotaExceeded", True),
+    "podsecurity": (
+        forbidden('violates PodSecurity "baseline:latest"'),
+        "PodSecurityRefused",
+        True,
+    ),
+    "limits": (forbidden("maximum cpu usage per Container is 1"), "LimitRangeRefused", True),
+    "rbac": (forbidden('User "f" cannot create resource "pods"'), "Forbidden", False),
+    "invalid": (Rejected("bad", reason="Invalid", status=422), "MirrorInvalid", True),
+    "throttled": (Throttled("wait", reason="TooManyRequests", status=429), "TargetBusy", False),
+    "gone": (NotFound("no namespace", reason="NotFound", status=404), "NamespaceMissing", False),
+    "fault": (ServerFault("etcd", reason="InternalError", status=500), "TargetError", False),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_refused_create_is_told_and_tried_again(case: str) -> None:
+    """The pod stays Pending with the target's words, is retried at the right pace, and heals."""
+    error, reason, slow = FAILURES[case]
+
+    @virtual_time
+    async def check() -> None:
+        world = World()
+        async with world.running():
+            world.fault_of = refuse("create", error)
+            world.submit(pod("a").with_restart_policy("Never"))
+            await asyncio.sleep(3.0)
+            assert waits_for(world) == reason
+            assert phase_of(hub_pod_of(world)) == "Pending"
+            assert status_of(hub_pod_of(world))["reason"] == reason
+            told = status_of(hub_pod_of(world))["message"]
+            assert error.detail in told or reason in ("TargetBusy",)
+            # The target answered that it made nothing: no intent stays. A 500 says nothing.
+            kept = record_of(hub_pod_of(world)) is not None
+            assert kept == (case == "fault")
+            assert reason in world.process.events.reasons
+            await asyncio.sleep(120.0)
+            tries = len(calls(world.target, "create"))
+            assert (2 <= tries <= 7) if slow else (6 <= tries <= 14), tries
+            world.fault_of = None
+            await asyncio.sleep(320.0)
+            assert waits_for(world) == ""
+            assert "reason" not in status_of(hub_pod_of(world))
+            sound(world)
+
+    check()
+
+
+@virtual_time
+async def test_an_unreachable_target_keeps_the_intent() -> None:
+    """Nobody knows whether the create arrived: the intent stays, the pod says TargetUnreachable."""
+    world = World()
+    async with world.running():
+        world.fault_of = lambda call: (
+            LostRequest() if (call.verb, call.resource) == ("create", PODS) else None
+        )
+        world.submit(pod("a").with_restart_policy("Never"))
+        await asyncio.sleep(3.0)
+        assert waits_for(world) == "TargetUnreachable"
+        assert record_of(hub_pod_of(world)) is not None
+        world.fault_of = None
+        await asyncio.sleep(120.0)
+        sound(world)
+
+
+@virtual_time
+async def test_nothing_is_created_in_a_target_known_to_be_dead() -> None:
+    """No request goes out while the target does not answer; the pod says why and starts later."""
+    world = World()
+    async with world.running():
+        world.target_reachable = False
+        world.submit(pod("a"))
+        await asyncio.sleep(60.0)
+        assert waits_for(world) == "TargetUnreachable"
+        assert not calls(world.target, "create")
+        world.heal()
+        await asyncio.sleep(2.0)
+        sound(world)
+        assert waits_for(world) == ""
+
+
+@virtual_time
+async def test_a_missing_service_account_is_waited_for_and_told() -> None:
+    """The pod waits for the namespace's default account without hammering, and says so."""
+    world = World()
+    world.target.provisions_namespaces = False
+    async with world.running():
+        world.submit(pod("a"))
+        await asyncio.sleep(60.0)
+        assert not calls(world.target, "create")
+        assert waits_for(world) == "ServiceAccountMissing"
+        assert len(world.target.calls) < 200
+        world.target.provisions_namespaces = True
+        with world.others():
+            world.target._provision(TARGET_NAMESPACE)
+        await asyncio.sleep(70.0)
+        sound(world)
+
+
+# --- absence is believed only after a direct read -------------------------------------------------
+
+
+@virtual_time
+async def test_a_vanished_mirror_is_lost_only_after_a_direct_read() -> None:
+    """MirrorLost, exit code 137 and DisruptionTarget, and a GET before any of it."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        vanish_in(world)
+        await asyncio.sleep(1.0)
+        lost = hub_pod_of(world)
+        assert (phase_of(lost), status_of(lost)["reason"]) == ("Failed", "MirrorLost")
+        (container,) = status_of(lost)["containerStatuses"]
+        assert container["state"]["terminated"]["exitCode"] == 137
+        told = condition_of(lost, "DisruptionTarget")
+        assert told is not None
+        assert told["status"] == "True"
+        assert calls(world.target, "get")
+        sound(world)
+
+
+@virtual_time
+async def test_a_forced_deletion_in_the_target_takes_the_hub_pod_along() -> None:
+    """A force-deleted mirror went through a deletion: the hub pod ends as disrupted, and goes."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        with world.others():
+            world.target.delete_by_user(PODS, world.mirror_key(A), grace_seconds=0)
+        await asyncio.sleep(2.0)
+        assert world.hub_pod(A) is None
+        told = [c for c in calls(world.hub, "patch") if "DisruptionTarget" in str(c.body)]
+        assert told
+        sound(world)
+
+
+@virtual_time
+async def test_a_mirror_the_store_lost_is_found_again() -> None:
+    """An empty store is no proof: a direct read brings the mirror back, the pod runs on."""
+    world = World(with_nets=False)
+    async with world.running():
+        await submitted(world)
+        for change in world.process.mirrors.replace([]):
+            world.process._on_mirror(change)
+        await asyncio.sleep(2.0)
+        assert calls(world.target, "get")
+        assert phase_of(hub_pod_of(world)) == "Running"
+        sound(world)
+
+
+@virtual_time
+async def test_a_hub_pod_the_store_lost_keeps_its_mirror() -> None:
+    """A mirror is an orphan only if a direct read of the hub says so."""
+    world = World(with_nets=False)
+    async with world.running():
+        await submitted(world)
+        for change in world.process.hub_pods.replace([]):
+            world.process._on_hub_pod(change)
+        await asyncio.sleep(2.0)
+        assert calls(world.hub, "get")
+        assert not is_terminating(mirror_of(world))
+        sound(world)
+
+
+@virtual_time
+async def test_a_mirror_that_ended_before_it_vanished_ended() -> None:
+    """Succeeded, seen only in the DELETED event, outranks MirrorLost."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        world.play(A, "Succeeded")
+        with world.others():
+            world.target.delete_by_user(PODS, world.mirror_key(A), grace_seconds=0)
+        await asyncio.sleep(2.0)
+        assert phase_of(hub_pod_of(world)) == "Succeeded"
+        sound(world)
+
+
+# --- the mirror's end -----------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_an_uninstall_leaves_hub_pods_as_they_are() -> None:
+    """Who deletes the anchor ends all mirrors; nothing is made anew, hub pods stay and say why."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        with world.others():
+            world.target.delete_by_user(CONFIGMAPS, ANCHOR)
+            world.target.collect_garbage()
+        await asyncio.sleep(2.0)
+        world.kubelets_finish()
+        await asyncio.sleep(5.0)
+        assert phase_of(hub_pod_of(world)) == "Running"
+        assert not is_terminating(hub_pod_of(world))
+        world.submit(pod("b"))
+        await asyncio.sleep(5.0)
+        assert waits_for(world, ObjectKey("default", "b")) == "Uninstalled"
+        assert not calls(world.target, "create", "b")
+        assert not world.witness.broken
+
+
+@virtual_time
+async def test_a_process_started_after_an_uninstall_knows_of_it() -> None:
+    """The memory of the anchor is on the hub's Node, so a new process makes nothing either."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        world.fault_of = lambda call: LostRequest() if call.verb == "watch" else None
+        world.kill()
+        with world.others():
+            world.target.delete_by_user(CONFIGMAPS, ANCHOR)
+            world.target.collect_garbage()
+        world.kubelets_finish()
+        world.fault_of = None
+        await asyncio.sleep(60.0)
+        assert world.processes == 2
+        assert phase_of(hub_pod_of(world)) == "Running"
+        assert len(calls(world.target, "create")) == 1
+
+
+@virtual_time
+async def test_a_drain_in_the_target_takes_the_hub_pod_along() -> None:
+    """DisruptionTarget, deletion of the hub pod, and the last state when the mirror is gone."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        with world.others():
+            world.target.delete_by_user(PODS, world.mirror_key(A), grace_seconds=30)
+        await asyncio.sleep(2.0)
+        leaving = hub_pod_of(world)
+        assert is_terminating(leaving)
+        told = condition_of(leaving, "DisruptionTarget")
+        assert told is not None
+        assert told["status"] == "True"
+        assert not calls(world.target, "delete")  # the mirror's grace is its own
+        world.kubelets_finish()
+        await asyncio.sleep(2.0)
+        assert world.hub_pod(A) is None
+        sound(world)
+
+
+@virtual_time
+async def test_a_drain_noticed_late_does_not_shorten_the_mirrors_grace() -> None:
+    """A process that starts in the middle of a mirror's grace leaves the rest of it alone."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+    with world.others():
+        world.target.delete_by_user(PODS, world.mirror_key(A), grace_seconds=60)
+    ends_at = metadata_of(mirror_of(world))["deletionTimestamp"]
+    await asyncio.sleep(40.0)
+    async with world.running():
+        await asyncio.sleep(5.0)
+        assert is_terminating(hub_pod_of(world))
+        assert metadata_of(mirror_of(world))["deletionTimestamp"] == ends_at
+
+
+@virtual_time
+async def test_a_graceful_end_is_followed_to_the_last_word() -> None:
+    """Same grace, status while ending, a terminal word, then the hub pod goes: never before."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        with world.others():
+            world.hub.delete_by_user(PODS, A, grace_seconds=40)
+        await asyncio.sleep(2.0)
+        assert metadata_of(mirror_of(world))["deletionGracePeriodSeconds"] == 40
+        with world.others():
+            world.hub.delete_by_user(PODS, A, grace_seconds=10)
+        await asyncio.sleep(2.0)
+        assert metadata_of(mirror_of(world))["deletionGracePeriodSeconds"] == 10
+        world.play(A, "Failed")
+        await asyncio.sleep(2.0)
+        assert phase_of(hub_pod_of(world)) == "Failed"
+        world.kubelets_finish()
+        await asyncio.sleep(2.0)
+        assert world.hub_pod(A) is None
+        sound(world)
+
+
+@virtual_time
+async def test_a_pod_without_a_mirror_is_finished_at_once() -> None:
+    """A refused pod has no mirror and no intent: its deletion waits for nobody."""
+    world = World()
+    async with world.running():
+        world.fault_of = refuse("create", forbidden("exceeded quota"))
+        world.submit(pod("a"))
+        await asyncio.sleep(3.0)
+        with world.others():
+            world.hub.delete_by_user(PODS, A)
+        await asyncio.sleep(1.0)
+        assert world.hub_pod(A) is None
+
+
+@virtual_time
+async def test_others_finalizers_cause_no_busy_loop() -> None:
+    """A hub pod that waits for somebody's finalizer is let alone, whatever it was."""
+    world = World()
+    async with world.running():
+        world.submit(pod("a").with_finalizers("example.com/theirs"))
+        world.submit(pod("b").with_finalizers("example.com/theirs"))
+        await asyncio.sleep(2.0)
+        world.play(A, "Running")
+        await asyncio.sleep(1.0)
+        with world.others():
+            for name in ("a", "b"):
+                world.hub.delete_by_user(PODS, ObjectKey("default", name))
+        await asyncio.sleep(2.0)
+        world.kubelets_finish()
+        await asyncio.sleep(30.0)
+        assert metadata_of(hub_pod_of(world))["finalizers"] == ["example.com/theirs"]
+        assert phase_of(hub_pod_of(world)) in ("Failed", "Succeeded")
+        before = len(world.hub.calls) + len(world.target.calls)
+        await asyncio.sleep(60.0)
+        assert len(world.hub.calls) + len(world.target.calls) - before < 40
+        assert not world.witness.broken
+
+
+@virtual_time
+async def test_a_terminal_hub_pod_stops_its_mirror_and_is_never_rewritten() -> None:
+    """The hub's own controllers may fail a pod: the mirror goes, the phase stays."""
+    world = World()
+    async with world.running():
+        await submitted(world, policy="Always")
+        with world.others():
+            world.hub.edit(PODS, A, lambda p: p["status"].update(phase="Failed"))
+        await asyncio.sleep(2.0)
+        assert is_terminating(mirror_of(world))
+        world.kubelets_finish()
+        await asyncio.sleep(5.0)
+        assert phase_of(hub_pod_of(world)) == "Failed"
+        assert len(calls(world.target, "create")) == 1
+        sound(world)
+
+
+# --- conflicts, fences, lanes ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_conflict_is_answered_by_one_fresh_read(number: int) -> None:
+    """Each hub write survives a conflict: read anew, decided anew, written, and nothing is lost."""
+
+    @virtual_time
+    async def check() -> None:
+        world = World(with_nets=False)
+        async with world.running():
+            left = [number]
+
+            def conflict(call: Call) -> Fault | None:
+                if (call.client, call.verb, call.resource) != ("hub", "patch", PODS):
+                    return None
+                left[0] -= 1
+                return Refuse(Conflict("modified", status=409)) if left[0] == -1 else None
+
+            world.fault_of = conflict
+            await submitted(world)
+            assert len(calls(world.hub, "get")) == 1
+            sound(world)
+
+    check()
+
+
+@virtual_time
+async def test_endless_conflicts_back_off() -> None:
+    """A hub that always answers Conflict is not hammered, and no mirror comes without intent."""
+    world = World(with_nets=False)
+    async with world.running():
+        world.fault_of = lambda call: (
+            Refuse(Conflict("modified", status=409))
+            if (call.client, call.verb, call.resource) == ("hub", "patch", PODS)
+            else None
+        )
+        world.submit(pod("a"))
+        await asyncio.sleep(60.0)
+        assert not calls(world.target, "create")
+        assert len(calls(world.hub, "patch")) < 40
+        world.fault_of = None
+        await asyncio.sleep(70.0)
+        sound(world)
+
+
+class OldHub(FakeCluster):
+    """A hub of an older version: it drops a status field it does not know."""
+
+    def patch(self, *args: object, **kwargs: object) -> JsonDict:
+        before = len(self.calls)
+        reply = super().patch(*args, **kwargs)  # type: ignore[arg-type]
+        if "novelty" in status_of(reply):
+            resource, key = args[0], args[1]
+            reply = self.edit(resource, key, lambda p: p["status"].pop("novelty"))  # type: ignore[arg-type]
+        assert len(self.calls) == before
+        return reply
+
+
+@virtual_time
+async def test_a_field_the_hub_drops_is_not_written_for_ever() -> None:
+    """The rest of the status arrives; the dropped field is asked for once and then let be."""
+    world = World(hub_type=OldHub)
+    async with world.running():
+        await submitted(world)
+        with world.others():
+            world.target.edit(
+                PODS, world.mirror_key(A), lambda p: p["status"].update(novelty="1", message="m")
+            )
+        await asyncio.sleep(5.0)
+        assert status_of(hub_pod_of(world))["message"] == "m"
+        before = len(world.hub.writes())
+        await asyncio.sleep(120.0)
+        assert len(world.hub.writes()) - before <= 1
+
+
+@virtual_time
+async def test_a_lost_lease_stops_every_write_at_once() -> None:
+    """The fence is asked before each write; the process ends, and nothing was written."""
+    world = World()
+    await world.start()
+    await asyncio.sleep(0.5)
+
+    def lost() -> None:
+        raise LeadershipLost("not ours")
+
+    world.process.fence = lost
+    ended = world._task
+    assert ended is not None
+    world.submit(pod("a"))
+    await asyncio.sleep(0.05)
+    assert ended.done()
+    assert isinstance(ended.exception(), BaseExceptionGroup)
+    assert not world.target.writes()
+    assert not world.hub.writes()
+    await world.stop()
+
+
+@virtual_time
+async def test_hanging_creates_do_not_hold_up_deletes_or_statuses() -> None:
+    """With every sync worker stuck in a create, other pods are deleted and told of as ever."""
+    world = World(workers=2)
+    async with world.running():
+        await submitted(world)
+        world.submit(pod("b"))
+        await asyncio.sleep(2.0)
+        world.fault_of = _hang_creates
+        for number in range(8):
+            world.submit(pod(f"stuck-{number}"))
+        await asyncio.sleep(1.0)
+        world.play(A, "Succeeded")
+        with world.others():
+            world.hub.delete_by_user(PODS, ObjectKey("default", "b"))
+        await asyncio.sleep(1.0)
+        assert phase_of(hub_pod_of(world)) == "Succeeded"
+        assert world.hub_pod(ObjectKey("default", "b")) is None
+        world.fault_of = None
+        await world.settle()
+        sound(world)
+
+
+@virtual_time
+async def test_hanging_creates_of_successors_do_not_hold_up_deletes() -> None:
+    """A delete that makes way for a successor hands the successor's create to its own budget."""
+    world = World(workers=2)
+    async with world.running():
+        names = [f"s-{number}" for number in range(6)]
+        for name in (*names, "b"):
+            world.submit(pod(name))
+        await asyncio.sleep(3.0)
+        world.fault_of = _hang_creates
+        for name in names:  # unscheduled mirrors are gone at once
+            with world.others():
+                world.hub.delete_by_user(PODS, ObjectKey("default", name), grace_seconds=0)
+            world.submit(pod(name))
+        await asyncio.sleep(2.0)
+        with world.others():
+            world.hub.delete_by_user(PODS, ObjectKey("default", "b"))
+        await asyncio.sleep(1.0)
+        assert world.hub_pod(ObjectKey("default", "b")) is None
+        world.fault_of = None
+        await world.settle()
+        sound(world)
+
+
+def _hang_creates(call: Call) -> Fault | None:
+    hit = call.client == "target" and call.verb == "create" and call.resource == PODS
+    return Delay(3600.0) if hit else None
+
+
+@virtual_time
+async def test_keys_are_woken_in_the_lane_of_their_next_step() -> None:
+    """New pods go to sync, mirrored ones to status, what ends to delete."""
+    world = World()
+    async with world.running():
+        reconciler = world.process.pods
+        await submitted(world)
+        assert reconciler.lane_of_key(A) == Lane.STATUS
+        assert reconciler.lane_of_key(ObjectKey("default", "new")) == Lane.DELETE
+        with world.others():
+            world.hub.delete_by_user(PODS, A)
+        await asyncio.sleep(1.0)
+        assert reconciler.lane_of_key(A) == Lane.DELETE
+        assert not reconciler.unsettled_keys()

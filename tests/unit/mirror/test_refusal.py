@@ -1,0 +1,146 @@
+"""Why a hub pod gets no mirror, and what a failed create means."""
+
+from __future__ import annotations
+
+import pytest
+
+from federate.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    Expired,
+    Forbidden,
+    NotFound,
+    Rejected,
+    ServerFault,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+)
+from federate.mirror.refusal import create_failure_of, refusal_of
+from federate.model.objects import ObjectKey
+from tests.support.builders import PodBuilder
+from tests.support.views import hub_pod, mirror
+
+KEY = ObjectKey("hub-0a-default", "web")
+
+
+def reason_of(builder: PodBuilder, key: ObjectKey = KEY) -> str:
+    refusal = refusal_of(builder.build(), mirror_key=key)
+    return refusal.reason if refusal is not None else ""
+
+
+def test_an_ordinary_pod_is_not_refused() -> None:
+    """A pod with the server's defaults, its token volume included, may be mirrored."""
+    assert reason_of(hub_pod()) == ""
+    assert reason_of(hub_pod().owned_by("ReplicaSet", "web")) == ""
+
+
+@pytest.mark.parametrize("mark", ["hub", "virtual-node", "hub-pod-uid"])
+def test_c3_any_one_mark_refuses(mark: str) -> None:
+    """Whatever hub it names: a pod with a mark is a mirror."""
+    assert reason_of(hub_pod().with_labels({f"federate.dev/{mark}": "x"})) == "MirrorOfMirror"
+    assert reason_of(mirror()) == "MirrorOfMirror"
+
+
+def test_c26_daemonset_pods_are_refused_with_a_remedy() -> None:
+    """A DaemonSet that tolerates everything is told how to stay away."""
+    refusal = refusal_of(hub_pod().owned_by("DaemonSet", "cni").build(), mirror_key=KEY)
+    assert refusal is not None
+    assert refusal.reason == "DaemonSetNotMirrored"
+    assert "type NotIn virtual-kubelet" in refusal.message
+    assert not refusal.clears_intent
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease"])
+def test_c22_system_namespaces_are_refused_unless_asked_for(namespace: str) -> None:
+    """Namespace `same` does not let a hub user into the target's system."""
+    key = ObjectKey(namespace, "web")
+    assert reason_of(hub_pod(), key) == "SystemNamespaceRefused"
+    assert refusal_of(hub_pod().build(), mirror_key=key, allow_system_namespaces=True) is None
+
+
+def test_c30_what_does_not_travel_is_named() -> None:
+    """A pod that leans on a Secret waits, and says on which."""
+    hub = hub_pod().with_spec(
+        volumes=[{"name": "v", "secret": {"secretName": "tls"}}],
+        imagePullSecrets=[{"name": "pull"}],
+    )
+    refusal = refusal_of(hub.build(), mirror_key=KEY)
+    assert refusal is not None
+    assert refusal.reason == "CompanionMissing"
+    assert refusal.message.endswith('Secret "pull", Secret "tls"')
+
+
+# -- failed creates (C27) --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "slow"),
+    [
+        ('pods "web" is forbidden: exceeded quota: compute, used: pods=1', "QuotaExceeded", True),
+        ('violates PodSecurity "baseline:latest": privileged', "PodSecurityRefused", True),
+        ("unable to create new content in namespace x because it is being terminated",
+         "NamespaceTerminating", False),
+        ("error looking up service account x/default: serviceaccount not found",
+         "ServiceAccountMissing", False),
+        ('serviceaccount "default" not found', "ServiceAccountMissing", False),
+        ("maximum cpu usage per Container is 1, but limit is 2", "LimitRangeRefused", True),
+        ('admission webhook "x.y" denied the request: no', "AdmissionDenied", True),
+        ('User "u" cannot create resource "pods"', "Forbidden", False),
+    ],
+)  # fmt: skip
+def test_c27_a_403_is_told_by_its_text(text: str, reason: str, slow: bool) -> None:
+    """Quota, policy, admission and RBAC all answer 403: the words pick reason and pace."""
+    failure = create_failure_of(Forbidden(text, status=403), target_name="berlin")
+    assert (failure.refusal.reason, failure.slow) == (reason, slow)
+    assert failure.refusal.message == f"berlin answered: {text}"
+    assert failure.refusal.clears_intent
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "slow"),
+    [
+        (Throttled("slow down", status=429), "TargetBusy", False),
+        (NotFound("namespaces not found", status=404), "NamespaceMissing", False),
+        (Rejected("spec.x: Invalid value", status=422), "MirrorInvalid", True),
+        (ServerFault("etcdserver: timeout", status=500), "TargetError", False),
+        (Unauthorized("Unauthorized", status=401), "TargetError", False),
+        (Unreachable("refused"), "TargetUnreachable", False),
+    ],
+)
+def test_c27_only_an_invalid_mirror_waits_for_a_person(
+    error: ClusterError, reason: str, slow: bool
+) -> None:
+    """Everything is told and retried; 422 slowly."""
+    failure = create_failure_of(error, target_name="berlin")
+    assert (failure.refusal.reason, failure.slow) == (reason, slow)
+    assert "berlin" in failure.refusal.message
+
+
+@pytest.mark.parametrize("request_sent", [True, False])
+def test_c20_an_intent_is_void_only_if_the_request_never_left(request_sent: bool) -> None:
+    """A request whose reply was lost may have created the mirror."""
+    error = Unreachable("connection refused")
+    error.request_sent = request_sent
+    refusal = create_failure_of(error, target_name="berlin").refusal
+    assert refusal.clears_intent is not request_sent
+
+
+def test_c20_an_intent_stays_after_a_server_fault() -> None:
+    """5xx: nobody knows what was done."""
+    refusal = create_failure_of(ServerFault("timeout", status=504), target_name="berlin").refusal
+    assert not refusal.clears_intent
+
+
+@pytest.mark.parametrize("kind", [Unauthorized, Conflict, Expired])
+def test_c27_an_answer_that_refuses_voids_the_intent(kind: type[ClusterError]) -> None:
+    """The target answered 4xx: surely nothing was created, so no Job's pod may be lost by it."""
+    refusal = create_failure_of(kind("no", status=409), target_name="berlin").refusal
+    assert refusal.clears_intent
+
+
+def test_c20_an_intent_stays_where_the_name_exists() -> None:
+    """AlreadyExists may be our own mirror of a lost reply."""
+    refusal = create_failure_of(AlreadyExists("web", status=409), target_name="berlin").refusal
+    assert not refusal.clears_intent

@@ -1,0 +1,325 @@
+"""The mirror that ought to exist: what travels, what stays behind, what is never tolerated."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from federate.mirror.render import (
+    KEPT_NODE_KEYS,
+    NEVER_TRAVELS,
+    NOT_VIRTUAL,
+    RenderRules,
+    flowing_metadata,
+    metadata_changes,
+    parse_managed_keys,
+    render_mirror,
+    render_spec,
+)
+from federate.model.marks import MANAGED_KEYS_ANNOTATION, Origin, origin_of
+from federate.model.objects import JsonDict, ObjectKey, annotations_of, labels_of
+from tests.support.builders import PodBuilder
+from tests.support.strategic import apply_merge_patch
+from tests.support.views import SCOPE, hub_pod, mirror
+
+RULES = RenderRules()
+ANCHOR = {"metadata": {"name": "federate-anchor-x", "uid": "anchor-1"}}
+KEY = ObjectKey("hub-0a-default", "web")
+
+
+def rendered(builder: PodBuilder, rules: RenderRules = RULES) -> JsonDict:
+    """Render twice: the same pod gives the same mirror, and stays as it was."""
+    hub = builder.build()
+    before = copy.deepcopy(hub)
+    origin = Origin(scope=SCOPE, pod=ObjectKey("default", "web"), pod_uid="uid-web")
+
+    def render() -> JsonDict:
+        return render_mirror(hub, origin=origin, mirror=KEY, anchor=ANCHOR, rules=rules)
+
+    assert render() == render()
+    assert hub == before
+    return render()
+
+
+def spec(builder: PodBuilder, rules: RenderRules = RULES) -> JsonDict:
+    return render_spec(builder.build(), rules)
+
+
+# -- the whole -------------------------------------------------------------------------------------
+
+
+def test_a_mirror_carries_its_origin_and_its_anchor() -> None:
+    """Marks, name and one controller, so that nothing else can adopt it (C23)."""
+    made = rendered(hub_pod())
+    assert origin_of(made) == Origin(
+        scope=SCOPE, pod=ObjectKey("default", "web"), pod_uid="uid-web"
+    )
+    assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("hub-0a-default", "web")
+    assert made["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "name": "federate-anchor-x",
+            "uid": "anchor-1",
+            "controller": True,
+        }
+    ]
+
+
+def test_c21_no_metadata_but_labels_and_annotations_travels() -> None:
+    """Job-tracking finalizers and owners stay on the hub."""
+    hub = hub_pod().with_finalizers("batch.kubernetes.io/job-tracking").owned_by("Job", "j")
+    made = rendered(hub)
+    assert set(made) == {"apiVersion", "kind", "metadata", "spec"}
+    assert set(made["metadata"]) == {
+        "namespace",
+        "name",
+        "labels",
+        "annotations",
+        "ownerReferences",
+    }
+    assert [r["kind"] for r in made["metadata"]["ownerReferences"]] == ["ConfigMap"]
+
+
+def test_the_hubs_generation_is_kept_for_the_way_back() -> None:
+    """Which spec the mirror was made from can be told later."""
+    assert annotations_of(rendered(hub_pod()))["federate.dev/hub-generation"] == "1"
+    bare = hub_pod().build()
+    del bare["metadata"]["generation"]
+    origin = Origin(scope=SCOPE, pod=ObjectKey("default", "web"), pod_uid="uid-web")
+    made = render_mirror(bare, origin=origin, mirror=KEY, anchor=ANCHOR, rules=RULES)
+    assert "federate.dev/hub-generation" not in annotations_of(made)
+
+
+def test_a_user_cannot_forge_marks_or_records() -> None:
+    """Our prefix never flows from hub metadata (C24)."""
+    hub = hub_pod().with_labels({"federate.dev/hub": "forged", "federate.dev/x": "y", "app": "a"})
+    hub = hub.with_annotations({"federate.dev/managed-keys": "{}", "federate.dev/mirror": "{}"})
+    made = rendered(hub)
+    assert labels_of(made) == {"app": "a", **origin_of(made).labels()}  # type: ignore[union-attr]
+    assert "federate.dev/mirror" not in annotations_of(made)
+    assert parse_managed_keys(made) == (frozenset({"app"}), frozenset())
+
+
+# -- the spec --------------------------------------------------------------------------------------
+
+
+def test_c21_unknown_fields_travel() -> None:
+    """A field of a newer Kubernetes comes along without anybody adding it."""
+    made = spec(hub_pod().with_spec(sparkle={"a": 1}).with_container("b", glow=True))
+    assert made["sparkle"] == {"a": 1}
+    assert made["containers"][1]["glow"] is True
+
+
+@pytest.mark.parametrize("field", sorted(NEVER_TRAVELS))
+def test_c21_the_deny_list_stays_behind(field: str) -> None:
+    """Every field that names or computes something of the hub stays there, with a reason."""
+    assert field not in spec(hub_pod().with_spec(**{field: "x"}))
+    assert NEVER_TRAVELS[field]
+
+
+def test_c21_what_is_forced_is_forced() -> None:
+    """No service links, no token of the target."""
+    made = spec(hub_pod().with_spec(enableServiceLinks=True, automountServiceAccountToken=True))
+    assert made["enableServiceLinks"] is False
+    assert made["automountServiceAccountToken"] is False
+
+
+def test_c21_the_admission_made_token_stays_behind() -> None:
+    """Volume and mounts of the hub's token are dropped in every container; others stay."""
+    mine = {"name": "data", "mountPath": "/data"}
+    hub = (
+        hub_pod()
+        .with_container("second", volumeMounts=[mine])
+        .with_spec(
+            volumes=[{"name": "data", "emptyDir": {}}],
+            initContainers=[{"name": "prepare", "image": "busybox"}],
+        )
+    )
+    assert any("kube-api-access" in v["name"] for v in hub.build()["spec"]["volumes"])
+    made = spec(hub)
+    assert made["volumes"] == [{"name": "data", "emptyDir": {}}]
+    assert "volumeMounts" not in made["containers"][0]
+    assert "volumeMounts" not in made["initContainers"][0]
+    assert made["containers"][1]["volumeMounts"] == [mine]
+    assert "volumes" not in spec(hub_pod())
+
+
+def test_c21_a_pod_without_a_token_keeps_its_volumes() -> None:
+    """Where admission added nothing, nothing is dropped."""
+    hub = hub_pod().with_spec(
+        automountServiceAccountToken=False, volumes=[{"name": "data", "emptyDir": {}}]
+    )
+    assert spec(hub)["volumes"] == [{"name": "data", "emptyDir": {}}]
+
+
+def test_c3_no_mirror_tolerates_a_virtual_node() -> None:
+    """Tolerations of our taint, and of everything, are dropped; others stay."""
+    gpu = {"key": "gpu", "operator": "Exists"}
+    hub = hub_pod().with_spec(
+        tolerations=[
+            {"key": "virtual-kubelet.io/provider", "operator": "Exists"},
+            {"operator": "Exists"},
+            {"key": "", "operator": "Exists", "effect": "NoExecute"},
+            {"key": "example.com/virtual", "operator": "Exists"},
+            gpu,
+        ]
+    )
+    keys = frozenset({"virtual-kubelet.io/provider", "example.com/virtual"})
+    assert spec(hub, RenderRules(taint_keys=keys))["tolerations"] == [gpu]
+    blanket = hub_pod().with_spec(tolerations=[{"operator": "Exists"}])
+    assert "tolerations" not in spec(blanket)
+
+
+@pytest.mark.parametrize("affinity", [None, {}, {"podAffinity": {"x": 1}}])
+def test_c3_every_mirror_keeps_off_virtual_nodes(affinity: Any) -> None:
+    """The required node affinity is added to whatever there is."""
+    hub = hub_pod() if affinity is None else hub_pod().with_spec(affinity=affinity)
+    made = spec(hub)["affinity"]
+    assert made["nodeAffinity"] == {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [NOT_VIRTUAL]}]
+        }
+    }
+    assert {k: v for k, v in made.items() if k != "nodeAffinity"} == (affinity or {})
+
+
+def expression(key: str) -> JsonDict:
+    return {"key": key, "operator": "In", "values": ["x"]}
+
+
+def test_c21_node_affinity_keeps_what_means_the_same_everywhere() -> None:
+    """Every required term keeps its common keys and excludes virtual nodes; equal ones merge."""
+    terms = [
+        {"matchExpressions": [expression("kubernetes.io/os"), expression("hub-rack")]},
+        {"matchExpressions": [expression("hub-rack")]},
+        {"matchFields": [expression("metadata.name")]},
+        {},
+    ]
+    required = {"nodeSelectorTerms": terms}
+    hub = hub_pod().with_spec(
+        affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    )
+    made = spec(hub)["affinity"]["nodeAffinity"]
+    assert made["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == [
+        {"matchExpressions": [expression("kubernetes.io/os"), NOT_VIRTUAL]},
+        {"matchExpressions": [NOT_VIRTUAL]},
+    ]
+
+
+def test_c21_preferences_keep_their_weight() -> None:
+    """A preference on hub labels alone is dropped, a common one stays."""
+    preferred = [
+        {"weight": 7, "preference": {"matchExpressions": [expression("kubernetes.io/arch")]}},
+        {"weight": 9, "preference": {"matchExpressions": [expression("hub-rack")]}},
+        {"weight": 1},
+    ]
+    hub = hub_pod().with_spec(
+        affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    )
+    made = spec(hub)["affinity"]["nodeAffinity"]
+    assert made["preferredDuringSchedulingIgnoredDuringExecution"] == preferred[:1]
+
+
+def test_c21_node_selectors_keep_common_keys() -> None:
+    """A selector on labels that only hub nodes carry would find no node of the target."""
+    both = {"kubernetes.io/os": "linux", "type": "virtual-kubelet"}
+    assert spec(hub_pod().with_spec(nodeSelector=both))["nodeSelector"] == {
+        "kubernetes.io/os": "linux"
+    }
+    assert "nodeSelector" not in spec(hub_pod().with_spec(nodeSelector={"type": "virtual-kubelet"}))
+    rules = RenderRules(kept_node_keys=KEPT_NODE_KEYS | {"gpu"})
+    assert spec(hub_pod().with_spec(nodeSelector={"gpu": "a"}), rules)["nodeSelector"] == {
+        "gpu": "a"
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "hostname"),
+    [
+        ("web-0", "web-0"),
+        ("a" * 70, "a" * 63),
+        ("a" * 62 + "-" + "b" * 7, "a" * 62),
+        ("a.b", None),
+    ],
+)
+def test_c21_an_unset_hostname_is_the_hub_pods_name(name: str, hostname: str | None) -> None:
+    """Cut as a kubelet cuts it; a name with dots is left to the kubelet."""
+    assert spec(hub_pod(name)).get("hostname") == hostname
+
+
+@pytest.mark.parametrize(
+    "fields", [{"hostname": "own"}, {"hostNetwork": True}, {"hostnameOverride": "own"}]
+)
+def test_c21_a_hostname_that_is_settled_stays(fields: JsonDict) -> None:
+    """A hostname of its own, the host's, or an override is not touched."""
+    assert spec(hub_pod().with_spec(**fields)).get("hostname") == fields.get("hostname")
+
+
+# -- labels and annotations (C24) ------------------------------------------------------------------
+
+
+def test_c24_the_deny_list_stays_behind() -> None:
+    """The manifest that kubectl keeps in an annotation does not travel."""
+    hub = hub_pod().with_annotations(
+        {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team": "blue"}
+    )
+    assert flowing_metadata(hub.build(), RULES) == ({}, {"team": "blue"})
+
+
+def changed(hub: PodBuilder, its_mirror: JsonDict) -> JsonDict:
+    """Return the mirror after the change; a second look finds nothing to do."""
+    changes = metadata_changes(hub.build(), its_mirror, RULES)
+    assert changes is not None
+    after = apply_merge_patch(its_mirror, {"metadata": changes})
+    assert metadata_changes(hub.build(), after, RULES) is None
+    return after
+
+
+def test_c24_a_fresh_mirror_needs_no_change() -> None:
+    """What was created says what the hub pod says."""
+    hub = hub_pod().with_labels({"app": "web"}).with_annotations({"team": "blue"})
+    assert metadata_changes(hub.build(), rendered(hub), RULES) is None
+
+
+def test_c24_labels_and_annotations_follow_the_hub_pod() -> None:
+    """New, changed and removed keys reach the mirror; what the target added stays."""
+    hub = hub_pod().with_labels({"app": "web", "old": "1"}).with_annotations({"team": "blue"})
+    made = rendered(hub)
+    made["metadata"]["labels"]["target.example/added"] = "x"
+    made["metadata"]["annotations"]["target.example/added"] = "y"
+    later = hub_pod().with_labels({"app": "api", "new": "1"})
+    after = changed(later, made)
+    assert {k: v for k, v in labels_of(after).items() if not k.startswith("federate.dev/")} == {
+        "app": "api",
+        "new": "1",
+        "target.example/added": "x",
+    }
+    assert "team" not in annotations_of(after)
+    assert annotations_of(after)["target.example/added"] == "y"
+    assert origin_of(after) == origin_of(made)
+
+
+def test_c24_a_key_the_target_removed_is_not_removed_again() -> None:
+    """A managed key that is gone on both sides leaves only the record to be put right."""
+    made = rendered(hub_pod().with_labels({"app": "web"}))
+    del made["metadata"]["labels"]["app"]
+    changes = metadata_changes(hub_pod().build(), made, RULES)
+    assert changes == {
+        "annotations": {MANAGED_KEYS_ANNOTATION: json.dumps(
+            {"labels": [], "annotations": []}, separators=(",", ":")
+        )}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]", "3", '{"labels": 3}', '{"labels": [[]]}'])
+def test_c24_an_unreadable_record_manages_nothing(text: str) -> None:
+    """Where the record is spoilt nothing is removed, and it is written anew."""
+    spoilt = mirror().with_annotations({MANAGED_KEYS_ANNOTATION: text, "team": "blue"}).build()
+    assert parse_managed_keys(spoilt) == (frozenset(), frozenset())
+    after = changed(hub_pod().with_labels({"app": "web"}), spoilt)
+    assert annotations_of(after)["team"] == "blue"
+    assert parse_managed_keys(after) == (frozenset({"app"}), frozenset())

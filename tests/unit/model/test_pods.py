@@ -1,0 +1,190 @@
+"""Facts about a pod: has it run, has it ended, what does it lean on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from federate.model.objects import JsonDict
+from federate.model.pods import (
+    admission_token_volumes,
+    container_statuses_of,
+    containers_of,
+    grace_seconds_of,
+    has_started,
+    is_daemonset_pod,
+    is_terminal,
+    is_token_mount,
+    may_run_again,
+    needs_of,
+    node_name_of,
+    phase_of,
+)
+from tests.support.builders import pod
+
+
+def test_phases() -> None:
+    """A pod without a phase is Pending; Succeeded and Failed are terminal."""
+    assert phase_of({}) == "Pending"
+    assert not is_terminal(pod("x").running().build())
+    assert is_terminal(pod("x").succeeded().build())
+    assert is_terminal(pod("x").failed().build())
+
+
+@pytest.mark.parametrize(
+    ("policy", "again"), [("Always", True), ("OnFailure", True), ("Never", False)]
+)
+def test_a_second_run_is_allowed_by_the_restart_policy(policy: str, again: bool) -> None:
+    """The default is Always."""
+    assert may_run_again(pod("x").with_restart_policy(policy).build()) is again
+    assert may_run_again({})
+
+
+def test_small_facts() -> None:
+    """Node, owner, grace."""
+    assert node_name_of({}) == ""
+    assert node_name_of(pod("x").bound_to("edge").build()) == "edge"
+    assert is_daemonset_pod(pod("x").owned_by("DaemonSet", "d").build())
+    assert not is_daemonset_pod(pod("x").owned_by("ReplicaSet", "d").build())
+    assert not is_daemonset_pod(pod("x").build())
+    assert grace_seconds_of(pod("x").build()) is None
+    assert grace_seconds_of(pod("x").terminating(grace=0).build()) == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "started"),
+    [
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}}, False),
+        ({"state": {}}, False),
+        ({}, False),
+        ({"restartCount": 1, "state": {"waiting": {}}}, True),
+        ({"lastState": {"terminated": {}}, "state": {"waiting": {}}}, True),
+        ({"state": {"running": {}}}, True),
+        ({"state": {"terminated": {"exitCode": 0}}}, True),
+    ],
+)
+@pytest.mark.parametrize(
+    "field", ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"]
+)
+def test_a_container_that_was_seen_started_was_a_run(
+    field: str, status: JsonDict, started: bool
+) -> None:
+    """Of any kind, now or before."""
+    assert has_started({"status": {field: [status]}}) is started
+
+
+def test_every_kind_of_container_is_listed() -> None:
+    """Init, ordinary, ephemeral; in spec and status."""
+    spec = {
+        "initContainers": [{"name": "a"}],
+        "containers": [{"name": "b"}],
+        "ephemeralContainers": [{"name": "c"}],
+    }
+    assert [c["name"] for c in containers_of(spec)] == ["a", "b", "c"]
+    assert list(containers_of({})) == []
+    assert list(container_statuses_of({})) == []
+
+
+# -- the admission-made token ----------------------------------------------------------------------
+
+
+def test_the_admission_made_token_volume_is_known() -> None:
+    """By its name and its source."""
+    spec = pod("x").build()["spec"]
+    [name] = admission_token_volumes(spec)
+    [mount] = spec["containers"][0]["volumeMounts"]
+    assert is_token_mount(mount, frozenset({name}))
+    assert not is_token_mount({**mount, "mountPath": "/elsewhere"}, frozenset({name}))
+    assert not is_token_mount(mount, frozenset())
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"name": "kube-api-access-x", "emptyDir": {}},
+        {"name": "kube-api-access-x", "projected": {"sources": [{"secret": {"name": "s"}}]}},
+        {"name": "mine", "projected": {"sources": [{"serviceAccountToken": {}}]}},
+        {"name": "kube-api-access-x", "projected": {}},
+    ],
+)
+def test_a_volume_that_only_looks_like_it_is_not(volume: JsonDict) -> None:
+    """A user's own volume is not dropped in silence."""
+    assert admission_token_volumes({"volumes": [volume]}) == frozenset()
+
+
+# -- what a pod leans on (C30) ---------------------------------------------------------------------
+
+
+def test_c30_an_ordinary_pod_needs_nothing() -> None:
+    """The admission-made token does not count."""
+    assert needs_of(pod("x").build()["spec"]) == ()
+    assert needs_of({}) == ()
+
+
+@pytest.mark.parametrize(
+    ("volume", "need"),
+    [
+        ({"configMap": {"name": "c"}}, 'ConfigMap "c"'),
+        ({"configMap": {"name": "c", "optional": True}}, 'ConfigMap "c"'),
+        ({"secret": {"secretName": "s"}}, 'Secret "s"'),
+        ({"persistentVolumeClaim": {"claimName": "p"}}, 'PersistentVolumeClaim "p"'),
+        ({"projected": {"sources": [{"configMap": {"name": "c"}}]}}, 'ConfigMap "c"'),
+        ({"projected": {"sources": [{"secret": {"name": "s"}}]}}, 'Secret "s"'),
+        ({"projected": {"sources": [{"serviceAccountToken": {}}]}}, "a service account token"),
+        ({"projected": {"sources": [{"clusterTrustBundle": {}}]}}, "a ClusterTrustBundle"),
+        ({"projected": {"sources": [{"podCertificate": {}}]}}, "a pod certificate"),
+        ({"csi": {"nodePublishSecretRef": {"name": "n"}}}, 'Secret "n"'),
+        ({"cephfs": {"secretRef": {"name": "k"}}}, 'Secret "k"'),
+        ({"azureFile": {"secretName": "a"}}, 'Secret "a"'),
+        ({"ephemeral": {}}, 'a PersistentVolumeClaim of ephemeral volume "v"'),
+    ],
+)
+def test_c30_volumes_lean_on_objects(volume: JsonDict, need: str) -> None:
+    """Every way a volume points at an object of its namespace, optional or not."""
+    assert needs_of({"volumes": [{"name": "v", **volume}]}) == (need,)
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"emptyDir": {}},
+        {"downwardAPI": {"items": []}},
+        {"projected": {"sources": [{"downwardAPI": {}}]}},
+        {"csi": {"driver": "d"}},
+        {"cephfs": {"secretRef": {}}},
+        {"projected": {}},
+    ],
+)
+def test_volumes_that_stand_alone(volume: JsonDict) -> None:
+    """What brings everything along needs nothing."""
+    assert needs_of({"volumes": [{"name": "v", **volume}]}) == ()
+
+
+@pytest.mark.parametrize("field", ["initContainers", "containers", "ephemeralContainers"])
+def test_c30_environments_lean_on_objects(field: str) -> None:
+    """`env` and `envFrom` of every kind of container."""
+    env: list[Any] = [
+        {"name": "A", "value": "plain"},
+        {"name": "B", "valueFrom": {"fieldRef": {}}},
+        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "c1"}}},
+        {"name": "D", "valueFrom": {"secretKeyRef": {"name": "s1"}}},
+    ]
+    env_from = [{"configMapRef": {"name": "c2"}}, {"secretRef": {"name": "s2"}}]
+    container = {"name": "x", "env": env, "envFrom": env_from}
+    assert needs_of({field: [container]}) == (
+        'ConfigMap "c1"',
+        'ConfigMap "c2"',
+        'Secret "s1"',
+        'Secret "s2"',
+    )
+
+
+def test_c30_needs_are_told_once_in_order() -> None:
+    """Pull secrets and claims count, repeats do not."""
+    spec = {
+        "imagePullSecrets": [{"name": "s"}],
+        "resourceClaims": [{"name": "gpu"}],
+        "volumes": [{"name": "v", "secret": {"secretName": "s"}}],
+    }
+    assert needs_of(spec) == ('ResourceClaim "gpu"', 'Secret "s"')

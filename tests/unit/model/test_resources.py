@@ -1,0 +1,25 @@
+"""Where resources live in the API."""
+
+from __future__ import annotations
+
+import pytest
+
+from federate.model.resources import EVENTS, LEASES, NODES, PODS, Resource
+
+
+@pytest.mark.parametrize(
+    ("resource", "args", "path"),
+    [
+        (PODS, (), "/api/v1/pods"),
+        (PODS, ("ns",), "/api/v1/namespaces/ns/pods"),
+        (PODS, ("ns", "web"), "/api/v1/namespaces/ns/pods/web"),
+        (PODS, ("ns", "web", "status"), "/api/v1/namespaces/ns/pods/web/status"),
+        (NODES, (), "/api/v1/nodes"),
+        (NODES, ("ignored", "edge", "status"), "/api/v1/nodes/edge/status"),
+        (LEASES, ("ns", "l"), "/apis/coordination.k8s.io/v1/namespaces/ns/leases/l"),
+        (EVENTS, ("ns",), "/apis/events.k8s.io/v1/namespaces/ns/events"),
+    ],
+)
+def test_paths(resource: Resource, args: tuple[str, ...], path: str) -> None:
+    """Core and named groups, namespaced or not, with names and subresources."""
+    assert resource.path(*args) == path

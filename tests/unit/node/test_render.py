@@ -1,0 +1,269 @@
+"""The Node that ought to stand on the hub, and the writes that bring it about (C10, C11, C16)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from federate.model.marks import (
+    ANCHORS_ANNOTATION,
+    LAST_APPLIED_ANNOTATION,
+    LAST_APPLIED_STATUS_ANNOTATION,
+)
+from federate.model.objects import JsonDict, annotations_of, condition_of, labels_of
+from federate.node.reachability import TargetState
+from federate.node.render import (
+    NodeFacts,
+    common_labels,
+    new_node,
+    node_patch,
+    node_status_patch,
+    render_node,
+)
+from tests.support.strategic import apply_strategic_patch
+from tests.support.views import SCOPE, condition_status
+
+NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z"
+OFFER: Mapping[str, str] = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+FACTS = NodeFacts(
+    scope=SCOPE,
+    target_name="berlin",
+    address="192.0.2.10",
+    kubelet_version="v1.34.0",
+    federate_version="1.0",
+    offer=OFFER,
+    state=TargetState.REACHABLE,
+    state_message="the target answers",
+)
+
+
+def facts(**fields: Any) -> NodeFacts:
+    return replace(FACTS, **fields)
+
+
+def registered(**fields: Any) -> JsonDict:
+    node = new_node(
+        render_node(facts(**fields), None, now=NOW),
+        anchors="",
+        anchors_annotation=ANCHORS_ANNOTATION,
+    )
+    node["metadata"] = {**node["metadata"], "uid": "node-1", "resourceVersion": "5"}
+    return copy.deepcopy(node)
+
+
+def patched(present: JsonDict, now: str = LATER, **fields: Any) -> JsonDict:
+    """Write what differs; writing again finds nothing."""
+    node = present
+    for write in (node_patch, node_status_patch):
+        patch = write(render_node(facts(**fields), node, now=now), node)
+        if patch is not None:
+            assert patch.body["metadata"]["uid"] == "node-1"
+            node = apply_strategic_patch(node, patch.body, kind="Node")
+        assert write(render_node(facts(**fields), node, now=now), node) is None
+    return node
+
+
+# -- what stands there -----------------------------------------------------------------------------
+
+
+def test_c10_a_node_says_what_a_virtual_node_says() -> None:
+    """Labels, taint, provider id, address, versions."""
+    node = render_node(FACTS, None, now=NOW)
+    assert labels_of(node) == {
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "type": "virtual-kubelet",
+        "kubernetes.io/hostname": "edge",
+        "kubernetes.io/role": "agent",
+        "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+        "node.kubernetes.io/exclude-disruption": "true",
+    }
+    assert node["spec"] == {
+        "providerID": "federate://berlin",
+        "taints": [
+            {"key": "virtual-kubelet.io/provider", "value": "federate", "effect": "NoSchedule"}
+        ],
+    }
+    status = node["status"]
+    assert status["addresses"] == [{"type": "InternalIP", "address": "192.0.2.10"}]
+    assert status["capacity"] == status["allocatable"] == OFFER
+    info = status["nodeInfo"]
+    assert (info["kubeletVersion"], info["containerRuntimeVersion"]) == (
+        "v1.34.0",
+        "federate://1.0",
+    )
+
+
+def test_c10_labels_of_target_and_user_flow_but_not_over_ours() -> None:
+    """The user's word counts more than the target's, and neither changes what the node is."""
+    node = render_node(
+        facts(
+            target_labels={"zone": "z", "kubernetes.io/arch": "arm64", "rack": "t"},
+            user_labels={"rack": "u", "type": "forged", "kubernetes.io/hostname": "forged"},
+        ),
+        None,
+        now=NOW,
+    )
+    labels = labels_of(node)
+    assert (labels["zone"], labels["rack"], labels["kubernetes.io/arch"]) == ("z", "u", "arm64")
+    assert (labels["type"], labels["kubernetes.io/hostname"]) == ("virtual-kubelet", "edge")
+    assert node["status"]["nodeInfo"]["architecture"] == "arm64"
+
+
+def test_common_labels_are_those_all_target_nodes_share() -> None:
+    """What differs, and what tells nodes apart or makes them special, is not common."""
+    first = {
+        "zone": "z",
+        "disk": "ssd",
+        "kubernetes.io/hostname": "a",
+        "type": "x",
+        "kubernetes.io/role": "agent",
+        "federate.dev/x": "y",
+        "node-role.kubernetes.io/worker": "",
+        "node.kubernetes.io/exclude-disruption": "true",
+    }
+    second = {**first, "disk": "hdd"}
+    nodes = [{"metadata": {"labels": labels}} for labels in (first, second)]
+    assert common_labels(nodes) == {"zone": "z"}
+    assert common_labels(nodes[:1]) == {"zone": "z", "disk": "ssd"}
+    assert common_labels([*nodes, {"metadata": {}}]) == {}
+    assert common_labels([]) == {}
+
+
+# -- conditions (C12, C16) -------------------------------------------------------------------------
+
+
+def test_c16_a_reachable_target_is_ready() -> None:
+    """Every condition of a node is there, with its times."""
+    node = render_node(FACTS, None, now=NOW)
+    statuses = {c["type"]: c["status"] for c in node["status"]["conditions"]}
+    assert statuses == {
+        "MemoryPressure": "False",
+        "DiskPressure": "False",
+        "PIDPressure": "False",
+        "NetworkUnavailable": "False",
+        "federate.dev/TargetReachable": "True",
+        "Ready": "True",
+    }
+    assert {c["lastTransitionTime"] for c in node["status"]["conditions"]} == {NOW}
+
+
+def test_c12_refused_credentials_are_told_at_once() -> None:
+    """401 and 403 are authenticated answers: Ready=False with the reason."""
+    node = render_node(facts(state=TargetState.REFUSED, state_message="no access"), None, now=NOW)
+    for kind in ("Ready", "federate.dev/TargetReachable"):
+        condition = condition_of(node, kind)
+        assert condition is not None
+        assert (condition["status"], condition["reason"], condition["message"]) == (
+            "False",
+            "TargetRefuses",
+            "no access",
+        )
+
+
+def test_c12_silence_leaves_ready_to_the_hub() -> None:
+    """An unreachable target says so, and leaves Ready as it is."""
+    node = registered()
+    dead = patched(node, state=TargetState.UNREACHABLE, state_message="no answer within 3 s")
+    assert condition_status(dead, "federate.dev/TargetReachable") == "False"
+    assert condition_of(dead, "Ready") == condition_of(node, "Ready")
+    fresh = render_node(facts(state=TargetState.UNREACHABLE), None, now=NOW)
+    assert condition_of(fresh, "Ready") is None
+
+
+def test_c12_ready_comes_back_after_the_outage() -> None:
+    """What the hub's node controller wrote meanwhile is put right."""
+    dead = patched(registered(), state=TargetState.UNREACHABLE, state_message="gone")
+    for condition in dead["status"]["conditions"]:
+        condition.update(status="Unknown", reason="NodeStatusUnknown")
+    back = patched(dead)
+    assert condition_status(back, "Ready") == "True"
+    assert condition_status(back, "federate.dev/TargetReachable") == "True"
+    assert condition_of(back, "Ready")["lastTransitionTime"] == LATER  # type: ignore[index]
+
+
+def test_c23_an_uninstalled_namespace_is_said_by_the_node() -> None:
+    """The node stays Ready, names the namespaces, and says what to do."""
+    ready = condition_of(render_node(facts(uninstalled=["a", "b"]), None, now=NOW), "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["reason"]) == ("True", "Uninstalled")
+    assert "a, b" in ready["message"]
+    assert "federate.dev/reinstall" in ready["message"]
+
+
+def test_times_stay_while_nothing_changes() -> None:
+    """A transition is dated once; a new message is a heartbeat, no transition."""
+    node = registered()
+    same = render_node(FACTS, node, now=LATER)
+    assert same["status"]["conditions"] == node["status"]["conditions"]
+    ready = condition_of(render_node(facts(uninstalled=["a"]), node, now=LATER), "Ready")
+    assert ready is not None
+    assert (ready["lastTransitionTime"], ready["lastHeartbeatTime"]) == (NOW, LATER)
+
+
+# -- writes (C10, C11) -----------------------------------------------------------------------------
+
+
+def test_c11_an_unchanged_node_costs_no_write() -> None:
+    """Right after registration there is nothing to write."""
+    node = registered()
+    rendered = render_node(FACTS, node, now=LATER)
+    assert node_patch(rendered, node) is None
+    assert node_status_patch(rendered, node) is None
+
+
+def test_the_memory_of_anchors_is_registered_with_the_node() -> None:
+    """A Node that somebody deleted gets its memory back."""
+    rendered = render_node(FACTS, None, now=NOW)
+    node = new_node(rendered, anchors='{"ns":"1"}', anchors_annotation=ANCHORS_ANNOTATION)
+    assert annotations_of(node)[ANCHORS_ANNOTATION] == '{"ns":"1"}'
+    assert ANCHORS_ANNOTATION not in annotations_of(registered())
+
+
+def test_c10_what_others_put_there_survives() -> None:
+    """Foreign labels, annotations, taints and conditions stay through every change of ours."""
+    node = registered()
+    node["metadata"]["labels"]["team"] = "blue"
+    node["metadata"]["annotations"]["note"] = "x"
+    node["spec"]["taints"].append({"key": "maintenance", "effect": "NoSchedule"})
+    node["spec"]["unschedulable"] = True
+    node["status"]["conditions"].append({"type": "example.com/Healthy", "status": "True"})
+    node["status"]["capacity"]["example.com/dongle"] = "2"
+    after = patched(node, user_labels={"a": "b"}, offer={"cpu": "1"})
+    assert (labels_of(after)["team"], labels_of(after)["a"]) == ("blue", "b")
+    assert annotations_of(after)["note"] == "x"
+    assert [t["key"] for t in after["spec"]["taints"]] == [
+        "virtual-kubelet.io/provider",
+        "maintenance",
+    ]
+    assert after["spec"]["unschedulable"] is True
+    assert condition_status(after, "example.com/Healthy") == "True"
+    assert after["status"]["capacity"] == {"cpu": "1", "example.com/dongle": "2"}
+
+
+def test_c10_what_we_no_longer_say_is_taken_back() -> None:
+    """A label that left the configuration leaves the Node."""
+    after = patched(registered(user_labels={"a": "b"}))
+    assert "a" not in labels_of(after)
+
+
+def test_c10_our_taint_comes_back() -> None:
+    """A taint that somebody removed is put back."""
+    node = registered()
+    node["spec"]["taints"] = []
+    assert [t["key"] for t in patched(node)["spec"]["taints"]] == ["virtual-kubelet.io/provider"]
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[]"])
+def test_an_unreadable_record_removes_nothing(text: str) -> None:
+    """Where the last applied state is spoilt, ours is set and nothing is taken away."""
+    node = registered(user_labels={"a": "b"})
+    for key in (LAST_APPLIED_ANNOTATION, LAST_APPLIED_STATUS_ANNOTATION):
+        node["metadata"]["annotations"][key] = text
+    after = patched(node, user_labels={"c": "d"}, offer={"cpu": "1"})
+    assert (labels_of(after)["a"], labels_of(after)["c"]) == ("b", "d")
+    assert after["status"]["capacity"]["cpu"] == "1"
