@@ -71,6 +71,8 @@ class LeadingPorts:
     events: EventSink
     fence: Callable[[], None]
     metrics: Metrics
+    is_distinct: asyncio.Event
+    """Set once it is sure that target and hub may share namespaces as configured."""
 
 
 class Leading:
@@ -91,6 +93,7 @@ class Leading:
         self._hub = hub
         self._target = target
         self._metrics = ports.metrics
+        self._is_distinct = ports.is_distinct
         self._target_version = ""
         self._hub_pods = Store()
         self._mirrors = Store(indexers={ORIGIN_INDEX: origin_index})
@@ -335,6 +338,7 @@ class Leading:
 
     async def _wait_until_ready(self) -> None:
         """Wait for the caches and the target's word: what is announced must be true (C13)."""
+        await self._is_distinct.wait()
         for reflector in self._reflectors:
             await self._wait_for_cache(reflector)
         node: JsonObject | None = self._nodes.get(ObjectKey("", self._scope.node_name))

@@ -135,12 +135,16 @@ class VirtualNode:
             observer=self._around.telemetry.metrics.request_observer(self.settings.name),
         )
         try:
-            await self.election.lead(lambda: self._lead(target))
+            is_distinct = asyncio.Event()
+            await run_together(
+                lambda: self._refuse_self(target, is_distinct),
+                lambda: self.election.lead(lambda: self._lead(target, is_distinct)),
+            )
         finally:
             self.leading = None
             await target.aclose()
 
-    async def _lead(self, target: ClusterClient) -> None:
+    async def _lead(self, target: ClusterClient, is_distinct: asyncio.Event) -> None:
         recorder = Recorder(self._around.hub, instance=self._around.identity)
         self.leading = Leading(
             self.settings,
@@ -151,26 +155,24 @@ class VirtualNode:
                 events=PodEvents(recorder),
                 fence=self.election.fence,
                 metrics=self._around.telemetry.metrics,
+                is_distinct=is_distinct,
             ),
             node_address=self._around.node_address,
             federate_version=self._around.federate_version,
         )
         self.trouble = ""
-        await run_together(
-            recorder.run,
-            lambda: self._refuse_self(target),
-            self.leading.run,
-        )
+        await run_together(recorder.run, self.leading.run)
 
-    async def _refuse_self(self, target: ClusterPort) -> None:
-        """Refuse `same` where target and hub are one cluster: mirrors would meet their hub pods."""
-        if self.settings.namespaces is not NamespaceStrategy.SAME:
-            return
-        while True:
+    async def _refuse_self(self, target: ClusterPort, is_distinct: asyncio.Event) -> None:
+        """Refuse `same` where target and hub are one cluster: mirrors would meet their hub pods.
+
+        Asked while standing by too. No pod is touched before the answer (C3).
+        """
+        while self.settings.namespaces is NamespaceStrategy.SAME:
             try:
                 identity = await hub_identity(target)
             except Forbidden:
-                return
+                break
             except ClusterError:
                 await asyncio.sleep(1.0)
                 continue
@@ -179,7 +181,8 @@ class VirtualNode:
                     f"target {self.settings.name} is the hub itself: namespaces `same` would put "
                     "mirrors beside their hub pods. Use --namespaces prefixed"
                 )
-            return
+            break
+        is_distinct.set()
 
     def _watch_gauges(self) -> None:
         metrics, node = self._around.telemetry.metrics, {"node": self.settings.name}

@@ -717,6 +717,8 @@ class RealWorld:
         settings = TargetSettings(
             name=self.scope.node_name, kubeconfig=Path("unused"), capacity={"cpu": "4"}
         )
+        is_distinct = asyncio.Event()
+        is_distinct.set()
         leading = Leading(
             settings,
             scope=self.scope,
@@ -726,6 +728,7 @@ class RealWorld:
                 events=self.events,
                 fence=lambda: None,
                 metrics=Metrics(version="0"),
+                is_distinct=is_distinct,
             ),
             node_address="10.0.0.9",
             federate_version="0",

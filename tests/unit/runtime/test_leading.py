@@ -38,6 +38,8 @@ class Stage:
         self.target.documents["/version"] = {"gitVersion": "v1.34.4"}
         self.capacity = capacity
         self.is_ours = True
+        self.is_distinct = asyncio.Event()
+        self.is_distinct.set()
 
     def fence(self) -> None:
         if not self.is_ours:
@@ -53,6 +55,7 @@ class Stage:
                 events=NoEvents(),
                 fence=self.fence,
                 metrics=Metrics(version="0"),
+                is_distinct=self.is_distinct,
             ),
             node_address="10.0.0.9",
             federate_version="0",
@@ -240,3 +243,17 @@ async def test_a_target_that_comes_back_wakes_every_pod() -> None:
         stage.target.come_up()
         await asyncio.sleep(40.0)
         assert uid_of(stage.target.read(PODS, MIRROR))
+
+
+@virtual_time
+async def test_c3_no_pod_is_touched_before_it_is_sure_that_the_target_is_another_cluster() -> None:
+    """With namespaces `same` a target that does not tell who it is gets no mirrors."""
+    stage = Stage(capacity={"cpu": "4"})
+    stage.is_distinct.clear()
+    stage.submit("a")
+    async with stage.leading():
+        await asyncio.sleep(20.0)
+        assert stage.target.writes() == []
+        stage.is_distinct.set()
+        await asyncio.sleep(20.0)
+        assert stage.target.find(PODS, MIRROR) is not None
