@@ -28,12 +28,11 @@ from federate.errors import (
 )
 from federate.model.instants import format_instant
 from federate.model.leases import NODE_LEASE_NAMESPACE, render_node_lease
-from federate.model.marks import ANCHORS_ANNOTATION, NODE_HUB_ANNOTATION, Scope
+from federate.model.marks import ANCHORS_ANNOTATION, Scope
 from federate.model.objects import (
     JsonDict,
     JsonObject,
     ObjectKey,
-    annotations_of,
     condition_of,
     is_terminating,
     uid_of,
@@ -45,6 +44,7 @@ from federate.node.reachability import PING_TIMEOUT_SECONDS, Reachability, Targe
 from federate.node.render import (
     TARGET_REACHABLE,
     NodeFacts,
+    is_registered_by,
     new_node,
     node_patch,
     node_status_patch,
@@ -215,9 +215,9 @@ class Heartbeat:
             NotOurs: a Node of our name exists that is not this hub's virtual node.
             ClusterError: whatever the hub answered.
         """
+        self.check_ours()
         present = self._ports.nodes.get(self._key)
         if present is not None:
-            self._check_ours(present)
             self._ports.anchors.learn(present)
             await self._carry_out_reinstall(present)
         state = self.reachability.state
@@ -234,12 +234,13 @@ class Heartbeat:
             return
         await self._update(present, offer)
 
-    def _check_ours(self, present: JsonObject) -> None:
-        hub_id = annotations_of(present).get(NODE_HUB_ANNOTATION)
-        if hub_id != self._identity.scope.hub_id:
+    def check_ours(self) -> None:
+        """Raise NotOurs where a stranger's Node has our name: its pods are not ours either."""
+        present = self._ports.nodes.get(self._key)
+        if present is not None and not is_registered_by(present, self._identity.scope.hub_id):
             raise NotOurs(
-                f"a Node {self._key} exists on the hub that federate did not register: it stays "
-                "untouched. Give the target another name, or remove that Node"
+                f"a Node {self._key} exists on the hub that federate did not register: it and its "
+                "pods stay untouched. Give the target another name, or remove that Node"
             )
 
     async def _carry_out_reinstall(self, present: JsonObject) -> None:

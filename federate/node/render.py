@@ -66,6 +66,11 @@ class NodeFacts:
     """Target namespaces whose anchor somebody removed."""
 
 
+def is_registered_by(node: JsonObject, hub_id: str) -> bool:
+    """Tell whether federate registered this Node for that hub; any other is a stranger's."""
+    return annotations_of(node).get(NODE_HUB_ANNOTATION) == hub_id
+
+
 def common_labels(nodes: Iterable[JsonObject]) -> dict[str, str]:
     """Return the labels that every target node carries with one value."""
     common: dict[str, str] | None = None

@@ -17,8 +17,8 @@ import structlog
 from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
 from federate.cluster.store import Change, Store
-from federate.errors import ClusterError
-from federate.flow.controller import Controller
+from federate.errors import ClusterError, NotOurs
+from federate.flow.controller import Controller, Outcome
 from federate.flow.ratebound import RateBound
 from federate.flow.workqueue import WorkQueue
 from federate.garbage.namespaces import NamespaceKeeper
@@ -55,6 +55,7 @@ VERIFY_SHARE = 0.05
 """At most this share of the time goes into reading both sides anew, however many pods there are."""
 
 TELL_WAITING_SECONDS = 10.0
+STRANGER_PAUSE_SECONDS = 1.0
 
 ORPHANS_PER_SECOND = 50.0
 ORPHANS_AT_ONCE = 100
@@ -312,6 +313,11 @@ class Leading:
         for key in list(self._hub_pods.keys()):
             self._enqueue(key)
 
+    async def _reconcile(self, key: ObjectKey, lane: str) -> Outcome:
+        """Reconcile a hub pod, unless its node became a stranger's."""
+        self._heartbeat.check_ours()
+        return await self._pods.reconcile(key, lane)
+
     # -- running -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -324,7 +330,7 @@ class Leading:
             controller = Controller(
                 self._settings.name,
                 self._queue,
-                self._pods.reconcile,
+                self._reconcile,
                 WORKERS,
                 observer=self._metrics.reconcile_observer(self._settings.name),
                 context={"kind": "Pod"},
@@ -341,11 +347,22 @@ class Leading:
         await self._is_distinct.wait()
         for reflector in self._reflectors:
             await self._wait_for_cache(reflector)
+        await self._wait_for_our_node()
         node: JsonObject | None = self._nodes.get(ObjectKey("", self._scope.node_name))
         if node is not None:
             self._register.learn(node)
         self._target_version = await self._ask_target_version()
         await self._heartbeat.asked.wait()
+
+    async def _wait_for_our_node(self) -> None:
+        """Wait while a stranger's Node has our name; the heartbeat tells of it in the log."""
+        while True:
+            try:
+                self._heartbeat.check_ours()
+            except NotOurs:
+                await asyncio.sleep(STRANGER_PAUSE_SECONDS)
+            else:
+                return
 
     async def _wait_for_cache(self, reflector: Reflector) -> None:
         while True:

@@ -274,7 +274,7 @@ async def test_a_foreign_node_of_our_name_stays_untouched() -> None:
         await asyncio.sleep(120.0)
         assert b.node() == before
         assert b.hub.writes() == []
-        with pytest.raises(NotOurs, match="stays untouched"):
+        with pytest.raises(NotOurs, match="stay untouched"):
             await b.heartbeat.beat()
 
 

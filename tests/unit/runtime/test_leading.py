@@ -257,3 +257,27 @@ async def test_c3_no_pod_is_touched_before_it_is_sure_that_the_target_is_another
         stage.is_distinct.set()
         await asyncio.sleep(20.0)
         assert stage.target.find(PODS, MIRROR) is not None
+
+
+@virtual_time
+@pytest.mark.parametrize("is_there_first", [True, False])
+async def test_c3_the_pods_of_a_strangers_node_stay_untouched(is_there_first: bool) -> None:
+    """A target named like a real node of the hub: neither that Node nor its pods are written."""
+    stage = Stage(capacity={"cpu": "4"})
+    stranger: JsonDict = {"kind": "Node", "metadata": {"name": "edge"}, "spec": {}, "status": {}}
+    if is_there_first:
+        stage.hub.add(NODES, stranger)
+        stage.hub.add(PODS, pod("db").bound_to("edge").running().build())
+    async with stage.leading():
+        await asyncio.sleep(5.0)
+        if not is_there_first:
+            node = stage.node()
+            assert node is not None
+            stage.hub.edit(NODES, NODE, lambda n: n["metadata"].pop("annotations"))
+            stage.hub.add(PODS, pod("db").bound_to("edge").running().build())
+        await asyncio.sleep(60.0)
+        stays = stage.hub.read(PODS, ObjectKey("default", "db"))
+        assert phase_of(stays) == "Running"
+        assert not annotations_of(stays)
+        assert not [c for c in stage.hub.writes() if c.resource is PODS]
+        assert not [c for c in stage.target.writes() if c.resource is PODS]
