@@ -2,7 +2,7 @@
 
 FederateError
 ├─ ConfigError                      the user can fix it                              exit 2
-├─ ClusterError (cluster, verb, key)   raised by cluster/ only
+├─ ClusterError (cluster, verb, subject)   what an API server answered, or did not
 │   ├─ Unreachable (request_sent)   no answer: refused, reset, timed out             back off
 │   ├─ Throttled (retry_after)      429, or 503 with Retry-After                     back off
 │   ├─ ServerFault                  5xx                                              back off

@@ -1,26 +1,22 @@
 """What a failed command says and which code it ends with: the one table of both.
 
-Input: an error of the tree, perhaps inside an exception group; output: lines and an exit code.
+Input: an error of the tree; output: lines and an exit code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from federate.errors import (
-    ClusterError,
     ConfigError,
     FederateError,
     Forbidden,
-    LeadershipLost,
     Unauthorized,
     Unreachable,
 )
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
-EXIT_LEADERSHIP = 3
 EXIT_INTERRUPTED = 130
 
 
@@ -56,38 +52,9 @@ def next_step(error: FederateError) -> str:
                 f"the user of {cluster}'s kubeconfig lacks the right to {verb} {kind}: "
                 f"grant it there with a ClusterRole and its binding"
             )
-        case LeadershipLost():
-            return "another federate process acts for this node; stop one, or let this one restart"
         case _:
             return ""
 
 
 def _exit_code(error: FederateError) -> int:
-    match error:
-        case ConfigError():
-            return EXIT_CONFIG
-        case LeadershipLost():
-            return EXIT_LEADERSHIP
-        case _:
-            return EXIT_FAILED
-
-
-def first_known(failed: BaseException) -> FederateError | None:
-    """Find the error of ours that says most in an exception group; None if it holds a bug.
-
-    A configuration error comes before lost leadership, and that before what clusters answer.
-    """
-    leaves = list(_leaves(failed))
-    known = [leaf for leaf in leaves if isinstance(leaf, FederateError)]
-    if len(known) < len(leaves):
-        return None
-    ranks = (ConfigError, LeadershipLost, ClusterError, FederateError)
-    return min(known, key=lambda leaf: next(i for i, r in enumerate(ranks) if isinstance(leaf, r)))
-
-
-def _leaves(failed: BaseException) -> Iterator[BaseException]:
-    if isinstance(failed, BaseExceptionGroup):
-        for inner in failed.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield failed
+    return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED

@@ -17,7 +17,8 @@ from types import FrameType
 
 import structlog
 
-from federate.cli.failures import EXIT_INTERRUPTED, first_known
+from federate.cli.failures import EXIT_INTERRUPTED
+from federate.errors import FederateError
 
 log = structlog.get_logger()
 
@@ -36,17 +37,14 @@ def run_until_signal(work: Work) -> None:
     """Run `work(stop)` until it ends, by itself or because a signal set `stop`.
 
     Raises:
-        FederateError: what ended the work; of several in a group the one that says most.
+        FederateError: what ended the work.
     """
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_with_signals(work))
-    except Exception as failed:
-        error = first_known(failed)
-        if error is None:
-            raise
-        log.debug("federate ends", error=str(error), exc_info=failed)
-        raise error from failed
+    except FederateError as error:
+        log.debug("federate ends", error=str(error), exc_info=error)
+        raise
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

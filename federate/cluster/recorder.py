@@ -19,6 +19,7 @@ import structlog
 
 from federate.cluster.port import ClusterPort
 from federate.errors import AlreadyExists, ClusterError, ServerFault, Throttled, Unreachable
+from federate.model.instants import format_micro_instant
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of, uid_of
 from federate.model.resources import EVENTS, Resource
 from federate.patch.document import MERGE, PatchBody
@@ -216,5 +217,4 @@ class Recorder:
         return _Noted(key=key, body=body, last_at=self._clock(), last_seen=stamp)
 
     def _stamp(self) -> str:
-        instant = datetime.fromtimestamp(self._wall_clock(), UTC)
-        return instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return format_micro_instant(datetime.fromtimestamp(self._wall_clock(), UTC))

@@ -59,7 +59,7 @@ def every_object(obj: JsonObject) -> bool:
     return True
 
 
-def no_matter() -> None:
+def ignore_gap() -> None:
     """Nobody asked to be told."""
 
 
@@ -91,7 +91,7 @@ class Reflector:
         field_selector: str = "",
         metadata_only: bool = False,
         matches: Callable[[JsonObject], bool] = every_object,
-        on_gap: Callable[[], None] = no_matter,
+        on_gap: Callable[[], None] = ignore_gap,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,

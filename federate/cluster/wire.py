@@ -15,10 +15,10 @@ import orjson
 from federate.cluster.failures import Attempt, status_failure
 from federate.cluster.port import WatchEvent
 from federate.errors import ServerFault
+from federate.model.marks import FIELD_MANAGER
 from federate.model.objects import JsonDict, JsonObject, ObjectKey
 from federate.model.resources import Resource
 
-FIELD_MANAGER = "federate"
 JSON = "application/json"
 
 _PARTIAL = f"{JSON};as={{kind}};g=meta.k8s.io;v=v1"

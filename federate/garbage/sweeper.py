@@ -13,23 +13,19 @@ from collections.abc import Callable
 
 import structlog
 
+from federate.cluster.identity import cluster_identity
 from federate.cluster.port import ClusterPort
 from federate.errors import ClusterError, Conflict, NotFound
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.plan import Orphan, Survey, plan_sweep
 from federate.model.marks import HUB_LABEL, Scope, origin_of
 from federate.model.objects import ObjectKey, uid_of
-from federate.model.resources import NAMESPACES, PODS
+from federate.model.resources import PODS
 
 log = structlog.stdlib.get_logger(__name__)
 
 SWEEP_PERIOD_SECONDS = 60.0
 """How often both sides are read anew. Events and the comparison of stores come first."""
-
-
-async def hub_identity(hub: ClusterPort) -> str:
-    """Return the hub's identity: the uid of its kube-system namespace (C3)."""
-    return uid_of(await hub.get(NAMESPACES, ObjectKey("", "kube-system")))
 
 
 async def survey_scope(hub: ClusterPort, target: ClusterPort, scope: Scope) -> Survey:
@@ -46,7 +42,7 @@ async def survey_scope(hub: ClusterPort, target: ClusterPort, scope: Scope) -> S
 
 async def survey(hub: ClusterPort, target: ClusterPort, *, node_name: str) -> Survey:
     """Survey one virtual node's target, for the command line. Writes nothing."""
-    scope = Scope(hub_id=await hub_identity(hub), node_name=node_name)
+    scope = Scope(hub_id=await cluster_identity(hub), node_name=node_name)
     return await survey_scope(hub, target, scope)
 
 
@@ -110,7 +106,7 @@ class Sweeper:
             self._enqueue(orphan.hub_pod)
         if len(found.unknown) != self.unknown_mirrors:
             log.warning(
-                "mirrors of virtual nodes not served here; `federate sweep` lists them",
+                "mirrors of other virtual nodes of this hub are here; `federate sweep` lists them",
                 count=len(found.unknown),
             )
         self.unknown_mirrors = len(found.unknown)

@@ -16,7 +16,7 @@ from typing import Protocol
 from federate.cluster.port import ClusterPort
 from federate.cluster.store import Store
 from federate.errors import AlreadyExists, Forbidden, NotFound, NotOurs
-from federate.mirror.plan import AnchorState
+from federate.mirror.steps import AnchorState
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, NODE_NAME_ANNOTATION, Scope
 from federate.model.naming import NamespaceStrategy, anchor_name, target_namespace
 from federate.model.objects import (

@@ -8,7 +8,7 @@ deletion are planned here together, because for one pod they exclude each other 
 The road of a hub pod, each line a function below:
 
     no hub pod           its mirrors are orphans: confirm, then delete
-    mirror of a stranger the mirror belongs to an earlier pod of this name: delete it, wait
+    a predecessor's      the mirror belongs to an earlier pod of this name: delete it, wait
     terminating          delete the mirror, follow it, write the last word, let the hub pod go
     terminal             a mirror that still runs is stopped; nothing is ever started again
     living, mirrored     record the mirror, follow its deletion in the target, project its status
@@ -17,20 +17,29 @@ The road of a hub pod, each line a function below:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from enum import Enum, StrEnum
-from typing import TypeAlias
-
 from federate.mirror.refusal import Refusal, refusal_of
-from federate.mirror.render import RenderRules, metadata_changes
+from federate.mirror.render import metadata_changes
+from federate.mirror.steps import (
+    AnchorState,
+    CreateMirror,
+    DeleteHubPod,
+    DeleteMirror,
+    Lane,
+    LookUpAnchor,
+    LookUpHubPod,
+    LookUpMirror,
+    Nothing,
+    PatchMirror,
+    PlanRules,
+    PodView,
+    PrepareGround,
+    Step,
+    WriteHubPod,
+)
 from federate.model.instants import format_instant, parse_instant
 from federate.model.marks import MirrorRecord, origin_of, record_of
 from federate.model.objects import (
-    JsonDict,
     JsonObject,
-    ObjectKey,
     condition_of,
     is_terminating,
     key_of,
@@ -41,7 +50,6 @@ from federate.model.objects import (
 from federate.model.pods import grace_seconds_of, has_started, is_terminal, may_run_again, phase_of
 from federate.model.reasons import PodReason
 from federate.status.project import (
-    Addresses,
     disruption_marked_status,
     final_status,
     lost_status,
@@ -49,184 +57,6 @@ from federate.status.project import (
     waiting_status,
 )
 from federate.status.writing import HubWrite, plan_hub_write
-
-CREATE_TIMEOUT_SECONDS = 30.0
-"""How long a create may be under way: an older intent of a pod that may not run twice is lost."""
-
-
-class Lane(StrEnum):
-    """The worker budgets: hanging creates never hold up deletes or statuses (C2)."""
-
-    SYNC = "sync"
-    DELETE = "delete"
-    STATUS = "status"
-
-
-class AnchorState(Enum):
-    """What stands in the target namespace to own mirrors (C23)."""
-
-    PRESENT = "present"
-    NEVER = "not made yet"
-    GONE = "it was there, and somebody removed it"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodView:
-    """Everything a decision about one hub pod key rests on."""
-
-    key: ObjectKey
-    mirror_key: ObjectKey
-    hub_pod: JsonObject | None
-    hub_pod_fresh: bool = False
-    """`hub_pod` (or its absence) was read from the hub's quorum in this reconcile."""
-    mirrors: Sequence[JsonObject] = ()
-    """This virtual node's mirrors whose origin is the key, of any hub pod uid."""
-    mirrors_fresh: bool = False
-    """`mirrors` was confirmed by direct reads of the target in this reconcile."""
-    last_state: JsonObject | None = None
-    """The mirror of this very hub pod as it was last seen before it vanished."""
-    attempt_open: bool = False
-    """This process wrote the intent and has watched the target without a gap ever since."""
-    anchor: AnchorState = AnchorState.NEVER
-    anchor_fresh: bool = False
-    occupant: bool = False
-    """An object that is not ours has the mirror's name."""
-    target_reachable: bool = True
-    futile: str = ""
-    """Fingerprint of a write the hub answered without taking it; see `plan_hub_write`."""
-    now: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanRules:
-    """What stays the same for all pods of a virtual node."""
-
-    render: RenderRules
-    addresses: Addresses
-    target_name: str
-    create_timeout_seconds: float = CREATE_TIMEOUT_SECONDS
-    allow_system_namespaces: bool = False
-
-
-# -- the steps -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
-    """All is as it should be, or waits for an event."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookUpHubPod:
-    """Read the hub pod from the quorum before a decision that cannot be taken back."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookUpMirror:
-    """Read the mirror by its name, and list by hub pod uid: is it really not there?"""
-
-    reason: str
-    lane: Lane
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookUpAnchor:
-    """Read the anchor: was the mirror's end an uninstall?"""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteHubPod:
-    """Patch `pods/status` of the hub pod: record, annotations and status in one."""
-
-    reason: str
-    lane: Lane
-    write: HubWrite
-    refusal: Refusal | None = None
-    """Told as an Event beside the write."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrepareGround:
-    """Make sure of the target namespace, its default service account, and the anchor."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateMirror:
-    """Send the create: the intent is on record."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatchMirror:
-    """Change labels and annotations of the mirror."""
-
-    reason: str
-    mirror: JsonObject
-    metadata: JsonDict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteMirror:
-    """Delete that mirror under its uid; `grace_seconds` None leaves its own."""
-
-    reason: str
-    mirror: JsonObject
-    grace_seconds: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteHubPod:
-    """Delete the hub pod under its uid and the version the decision was taken on."""
-
-    reason: str
-    uid: str
-    resource_version: str
-    grace_seconds: int
-
-
-Step: TypeAlias = (
-    Nothing
-    | LookUpHubPod
-    | LookUpMirror
-    | LookUpAnchor
-    | WriteHubPod
-    | PrepareGround
-    | CreateMirror
-    | PatchMirror
-    | DeleteMirror
-    | DeleteHubPod
-)
-
-
-def lane_of(step: Step) -> Lane:
-    """Say whose budget a step is taken from."""
-    match step:
-        case WriteHubPod(lane=lane) | LookUpMirror(lane=lane):
-            return lane
-        case PrepareGround() | CreateMirror() | PatchMirror():
-            return Lane.SYNC
-        case LookUpHubPod() | LookUpAnchor() | DeleteMirror() | DeleteHubPod():
-            return Lane.DELETE
-        case Nothing():
-            return Lane.STATUS
-
-
-def touches_target(step: Step) -> bool:
-    """Tell whether a step waits for the target: such a step never runs in the status lane."""
-    return isinstance(
-        step,
-        (LookUpMirror, LookUpAnchor, PrepareGround, CreateMirror, PatchMirror, DeleteMirror),
-    )
-
 
 # -- the decision ----------------------------------------------------------------------------------
 
@@ -236,16 +66,16 @@ def plan_pod(view: PodView, rules: PlanRules) -> Step:
     hub_pod = view.hub_pod
     if hub_pod is None:
         return _plan_orphans(view)
-    mirror, stray = _sort_mirrors(view, hub_pod)
-    if stray is not None and not is_terminating(stray):
-        return _plan_predecessor(view, stray)
+    mirror, predecessor = _sort_mirrors(view, hub_pod)
+    if predecessor is not None and not is_terminating(predecessor):
+        return _plan_predecessor(view, predecessor)
     if is_terminating(hub_pod):
         return _plan_ending(view, rules, hub_pod, mirror)
     if is_terminal(hub_pod):
         return _plan_terminal(view, mirror)
     if mirror is not None:
         return _plan_mirrored(view, rules, hub_pod, mirror)
-    return _plan_missing(view, rules, hub_pod, stray)
+    return _plan_missing(view, rules, hub_pod, predecessor)
 
 
 def _sort_mirrors(
@@ -259,14 +89,14 @@ def _sort_mirrors(
     record = record_of(hub_pod)
     recorded = record.mirror_uid if record is not None else ""
     own: list[JsonObject] = []
-    strays: list[JsonObject] = []
+    predecessors: list[JsonObject] = []
     for mirror in sorted(view.mirrors, key=key_of):
         origin = origin_of(mirror)
         mine = origin is not None and origin.pod_uid == uid_of(hub_pod)
-        (own if mine else strays).append(mirror)
+        (own if mine else predecessors).append(mirror)
     own.sort(key=lambda m: (not _is_live(m), bool(recorded) and uid_of(m) == recorded))
-    strays.sort(key=is_terminating)
-    return (own[0] if own else None), (strays[0] if strays else None)
+    predecessors.sort(key=is_terminating)
+    return (own[0] if own else None), (predecessors[0] if predecessors else None)
 
 
 def _is_live(mirror: JsonObject) -> bool:
@@ -283,13 +113,13 @@ def _plan_orphans(view: PodView) -> Step:
     return DeleteMirror(reason="orphan: its hub pod is gone", mirror=orphan, grace_seconds=None)
 
 
-def _plan_predecessor(view: PodView, stray: JsonObject) -> Step:
+def _plan_predecessor(view: PodView, predecessor: JsonObject) -> Step:
     """The name was used by an earlier hub pod whose mirror is still here (C20)."""
     if not view.hub_pod_fresh:
         return LookUpHubPod(reason="a mirror of another hub pod uid: which of both is newer?")
     return DeleteMirror(
         reason="its hub pod was replaced by another of the same name",
-        mirror=stray,
+        mirror=predecessor,
         grace_seconds=None,
     )
 
@@ -430,7 +260,7 @@ def _plan_disrupted(
 
 
 def _plan_missing(
-    view: PodView, rules: PlanRules, hub_pod: JsonObject, stray: JsonObject | None
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, predecessor: JsonObject | None
 ) -> Step:
     """A living hub pod without a mirror: lost, or not made yet."""
     if view.last_state is not None and is_terminal(view.last_state):
@@ -446,7 +276,7 @@ def _plan_missing(
             return LookUpMirror(reason="an intent on record: was it carried out?", lane=Lane.SYNC)
         if not may_run_again(hub_pod) and not _is_young(record, view, rules):
             return _plan_lost(view, rules, hub_pod)
-    return _plan_create(view, rules, hub_pod, stray, record)
+    return _plan_create(view, rules, hub_pod, predecessor, record)
 
 
 def _plan_ended_unseen(
@@ -499,10 +329,10 @@ def _plan_create(
     view: PodView,
     rules: PlanRules,
     hub_pod: JsonObject,
-    stray: JsonObject | None,
+    predecessor: JsonObject | None,
     record: MirrorRecord | None,
 ) -> Step:
-    refusal = _why_not(view, rules, hub_pod, stray)
+    refusal = _why_not(view, rules, hub_pod, predecessor)
     if refusal is not None:
         return _plan_waiting(view, hub_pod, refusal)
     if record is None and not view.mirrors_fresh and _was_name_taken(hub_pod):
@@ -526,7 +356,7 @@ def _was_name_taken(hub_pod: JsonObject) -> bool:
 
 
 def _why_not(
-    view: PodView, rules: PlanRules, hub_pod: JsonObject, stray: JsonObject | None
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, predecessor: JsonObject | None
 ) -> Refusal | None:
     refusal = refusal_of(
         hub_pod,
@@ -541,7 +371,7 @@ def _why_not(
             message=f"federate was uninstalled from namespace {view.mirror_key.namespace} of "
             f"{rules.target_name} (its anchor was deleted there); an operator must confirm",
         )
-    if stray is not None:
+    if predecessor is not None:
         return Refusal(
             reason=PodReason.PREDECESSOR_TERMINATING,
             message=f"the mirror of an earlier pod of this name still ends in {rules.target_name}",

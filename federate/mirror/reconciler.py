@@ -27,7 +27,10 @@ from federate.errors import (
 from federate.flow.controller import Again, Done, Elsewhere, Outcome
 from federate.flow.ratebound import RateBound
 from federate.mirror.ground import Ground
-from federate.mirror.plan import (
+from federate.mirror.plan import plan_pod
+from federate.mirror.refusal import CreateFailure, Refusal, create_failure_of
+from federate.mirror.render import render_mirror
+from federate.mirror.steps import (
     CreateMirror,
     DeleteHubPod,
     DeleteMirror,
@@ -42,12 +45,9 @@ from federate.mirror.plan import (
     PrepareGround,
     Step,
     WriteHubPod,
+    belongs,
     lane_of,
-    plan_pod,
-    touches_target,
 )
-from federate.mirror.refusal import CreateFailure, Refusal, create_failure_of
-from federate.mirror.render import render_mirror
 from federate.model.deletion import is_really_gone
 from federate.model.instants import format_instant
 from federate.model.marks import (
@@ -221,7 +221,7 @@ class _Pass:
             if isinstance(step, Nothing):
                 log.debug("nothing to do", reason=step.reason)
                 return self._settle(step)
-            if not _belongs(step, lane, first=number == 0):
+            if not belongs(step, lane, first=number == 0):
                 return Elsewhere(lane_of(step))
             log.debug("step", step=type(step).__name__, reason=step.reason)
             if isinstance(step, WriteHubPod):
@@ -538,20 +538,6 @@ class _Pass:
         if is_orphan:
             self._ports.on_orphan_deleted()
         log.info("mirror deleted", mirror=str(key), reason=step.reason)
-
-
-def _belongs(step: Step, lane: str, *, first: bool) -> bool:
-    """Tell whether a step may run in a lane's budget.
-
-    The first step must be of the lane itself. Later ones go on in the same hand (what was looked up
-    stays fresh), but creates only in their own lane, and nothing that waits for the target in the
-    status lane: so a hanging target holds up neither deletes nor statuses (C2).
-    """
-    if lane_of(step) == lane:
-        return True
-    if first or (lane == Lane.STATUS and touches_target(step)):
-        return False
-    return not isinstance(step, (PrepareGround, CreateMirror, PatchMirror))
 
 
 def _writes_record(patch: PatchBody) -> bool:

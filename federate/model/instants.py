@@ -17,3 +17,8 @@ def parse_instant(text: str) -> datetime | None:
 def format_instant(instant: datetime) -> str:
     """Write `metav1.Time`: to the second."""
     return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_micro_instant(instant: datetime) -> str:
+    """Write `metav1.MicroTime`: six digits, always UTC."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

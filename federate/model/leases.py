@@ -10,9 +10,10 @@ may overlap for a request in flight, which is why every write has a precondition
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeAlias
 
+from federate.model.instants import format_micro_instant
 from federate.model.objects import JsonDict, JsonObject, metadata_of, spec_of, uid_of
 
 NODE_LEASE_NAMESPACE = "kube-node-lease"
@@ -133,7 +134,7 @@ def render_leader_lease(
         **old,
         "holderIdentity": identity,
         "leaseDurationSeconds": duration_seconds,
-        "renewTime": format_micro_time(now),
+        "renewTime": format_micro_instant(now),
     }
     if holder_of(previous) != identity:
         transitions = old.get("leaseTransitions") or 0
@@ -144,7 +145,7 @@ def render_leader_lease(
 
 def render_released_lease(previous: JsonObject, *, now: datetime) -> JsonDict:
     """Return our lease without a holder: others take it at once instead of waiting it out."""
-    instant = format_micro_time(now)
+    instant = format_micro_instant(now)
     spec = {
         **spec_of(previous),
         "leaseDurationSeconds": 1,
@@ -172,7 +173,7 @@ def render_node_lease(
         **spec_of(previous or {}),
         "holderIdentity": node_name,
         "leaseDurationSeconds": duration_seconds,
-        "renewTime": format_micro_time(now),
+        "renewTime": format_micro_instant(now),
     }
     lease = _with_spec(previous, spec, namespace=NODE_LEASE_NAMESPACE, name=node_name)
     owner = {"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": node_uid}
@@ -180,11 +181,6 @@ def render_node_lease(
     foreign = [r for r in references if r.get("kind") != "Node"]
     lease["metadata"] = {**lease["metadata"], "ownerReferences": [owner, *foreign]}
     return lease
-
-
-def format_micro_time(instant: datetime) -> str:
-    """Write an aware instant as Kubernetes' MicroTime: six digits, always UTC."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _with_spec(

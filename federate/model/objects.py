@@ -27,12 +27,6 @@ class ObjectKey:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-def parse_key(text: str) -> ObjectKey:
-    """Read `namespace/name` or `name`."""
-    namespace, slash, name = text.partition("/")
-    return ObjectKey(namespace, name) if slash else ObjectKey("", text)
-
-
 def metadata_of(obj: JsonObject) -> JsonObject:
     """Return the metadata, empty where there is none."""
     return obj.get("metadata") or _EMPTY

@@ -1,4 +1,4 @@
-"""Every reason federate gives, registered once: in pod statuses, conditions and Events.
+"""Every reason an operator acts on, registered once: in pod statuses, conditions and Events.
 
 They are public surface: a renamed reason breaks somebody's alert. docs/operations.md says of each
 what it means and what to do; a test keeps the two together.

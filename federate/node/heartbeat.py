@@ -28,7 +28,7 @@ from federate.errors import (
 )
 from federate.model.instants import format_instant
 from federate.model.leases import NODE_LEASE_NAMESPACE, render_node_lease
-from federate.model.marks import ANCHORS_ANNOTATION, Scope
+from federate.model.marks import Scope
 from federate.model.objects import (
     JsonDict,
     JsonObject,
@@ -100,7 +100,7 @@ class NodePorts:
     offer: Offer
     anchors: NodeAnchors
     uninstalled: Callable[[], list[str]]
-    on_reachable: Callable[[], None]
+    wake_pods: Callable[[], None]
     """Called when the target answers again, and when an operator gives a namespace free."""
     fence: Callable[[], None]
     now: Callable[[], datetime]
@@ -158,7 +158,7 @@ class Heartbeat:
                 self.asked.set()
                 self._dirty.set()
                 if self.reachability.is_reachable:
-                    self._ports.on_reachable()
+                    self._ports.wake_pods()
             await asyncio.sleep(self.reachability.pause_seconds())
 
     async def ping(self) -> bool:
@@ -248,14 +248,13 @@ class Heartbeat:
         if namespaces:
             self._ports.fence()
             await self._ports.anchors.reinstall(namespaces)
-            self._ports.on_reachable()
+            self._ports.wake_pods()
 
     async def _register(self, offer: Mapping[str, str]) -> None:
         rendered = self._render(None, offer)
         body = new_node(
             rendered,
             anchors=self._ports.anchors.format(),
-            anchors_annotation=ANCHORS_ANNOTATION,
         )
         self._ports.fence()
         with self._ports.nodes.writing(self._key) as ticket:

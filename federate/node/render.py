@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federate.model.marks import (
+    ANCHORS_ANNOTATION,
     LAST_APPLIED_ANNOTATION,
     LAST_APPLIED_STATUS_ANNOTATION,
     NODE_HUB_ANNOTATION,
@@ -199,7 +200,7 @@ def _with_times(condition: JsonDict, present: JsonObject | None, *, now: str) ->
 # -- from a rendered Node to writes ----------------------------------------------------------------
 
 
-def new_node(rendered: JsonObject, *, anchors: str, anchors_annotation: str) -> JsonDict:
+def new_node(rendered: JsonObject, *, anchors: str) -> JsonDict:
     """The Node as it is created, with the record of what we applied and the memory of anchors."""
     metadata = dict(rendered["metadata"])
     annotations = {
@@ -208,7 +209,7 @@ def new_node(rendered: JsonObject, *, anchors: str, anchors_annotation: str) -> 
         LAST_APPLIED_STATUS_ANNOTATION: _record({"status": rendered["status"]}),
     }
     if anchors:
-        annotations[anchors_annotation] = anchors
+        annotations[ANCHORS_ANNOTATION] = anchors
     return {**rendered, "metadata": {**metadata, "annotations": annotations}}
 
 

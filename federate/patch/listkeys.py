@@ -1,4 +1,4 @@
-"""Which lists of a Pod, Node, Namespace or Lease are keyed, sets, or atomic.
+"""Which lists of a Pod, Node or Namespace are keyed, sets, or atomic.
 
 The three-way merge asks here how to merge a list, and the strategic patch how the server will. A
 list that is not named is atomic for both, as it is for the server. The table says what the Go

@@ -1,6 +1,7 @@
 """What a leader of a virtual node runs: reflectors, pod controller, heartbeat, sweeper.
 
 Built anew each time the lease is won, so nothing known from an earlier leadership can mislead.
+Start is strict (C13): stores synced, then the pod controller, then the Node is announced.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from federate.flow.workqueue import WorkQueue
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.sweeper import Sweeper
 from federate.mirror.ground import Ground, GroundRules
-from federate.mirror.plan import Lane, PlanRules
 from federate.mirror.reconciler import (
     ORIGIN_INDEX,
     EventSink,
@@ -33,6 +33,7 @@ from federate.mirror.reconciler import (
     origin_index,
 )
 from federate.mirror.render import RenderRules
+from federate.mirror.steps import Lane, PlanRules
 from federate.model.marks import Scope
 from federate.model.objects import JsonObject, ObjectKey, key_of
 from federate.model.pods import node_name_of
@@ -131,7 +132,7 @@ class Leading:
                 offer=self._build_offer(),
                 anchors=register,
                 uninstalled=self._ground.uninstalled,
-                on_reachable=self._wake_all,
+                wake_pods=self._wake_all,
                 fence=ports.fence,
                 now=_now,
             ),
@@ -343,10 +344,10 @@ class Leading:
             self._heartbeat.announce()
 
     async def _wait_until_ready(self) -> None:
-        """Wait for the caches and the target's word: what is announced must be true (C13)."""
+        """Wait for the stores and the target's word: what is announced must be true (C13)."""
         await self._is_distinct.wait()
         for reflector in self._reflectors:
-            await self._wait_for_cache(reflector)
+            await self._wait_for_store(reflector)
         await self._wait_for_our_node()
         node: JsonObject | None = self._nodes.get(ObjectKey("", self._scope.node_name))
         if node is not None:
@@ -364,7 +365,7 @@ class Leading:
             else:
                 return
 
-    async def _wait_for_cache(self, reflector: Reflector) -> None:
+    async def _wait_for_store(self, reflector: Reflector) -> None:
         while True:
             try:
                 async with asyncio.timeout(TELL_WAITING_SECONDS):

@@ -11,8 +11,8 @@ import structlog
 from federate import __version__
 from federate.cluster.client import ClusterClient
 from federate.cluster.connect import connect
+from federate.cluster.identity import cluster_identity
 from federate.errors import ServerFault, Throttled, Unreachable
-from federate.garbage.sweeper import hub_identity
 from federate.runtime.settings import Settings
 from federate.runtime.telemetry import HealthServer, Telemetry
 from federate.runtime.together import first_of
@@ -103,7 +103,7 @@ async def _await_hub(hub: ClusterClient) -> str:
     """
     while True:
         try:
-            return await hub_identity(hub)
+            return await cluster_identity(hub)
         except (Unreachable, ServerFault, Throttled) as error:
             log.warning("the hub does not answer; trying again", error=str(error))
             await asyncio.sleep(HUB_RETRY_SECONDS)

@@ -145,7 +145,7 @@ METRICS: tuple[MetricRow, ...] = (
         Kind.GAUGE,
         "federate_unknown_mirrors",
         "target",
-        "Marked pods in the target that no virtual node here answers for; nothing deletes them.",
+        "Mirrors of other virtual nodes of this hub in the target; nothing here deletes them.",
     ),
     _row(Kind.GAUGE, "federate_build_info", "version", "Always 1; the version is in the label."),
 )

@@ -1,8 +1,7 @@
-"""One virtual node: builds its parts, and starts and stops them in order.
+"""One virtual node: stands by, leads, and starts again after a crash.
 
-Start is strict (C13): caches synced, then pod controllers, then the Node is announced. A crash of
-any part ends the virtual node cleanly, and `run` starts it again with back-off. Nothing here is
-shared with other virtual nodes but the hub client, so one bad target never slows another (C2).
+A crash of any part ends the virtual node cleanly, and `run` starts it again with back-off. Nothing
+is shared with other virtual nodes but the hub client, so one bad target never slows another (C2).
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import structlog
 
 from federate.cluster.client import ClusterClient
 from federate.cluster.connect import connect
+from federate.cluster.identity import cluster_identity
 from federate.cluster.port import ClusterPort
 from federate.cluster.recorder import Recorder, ref_to
 from federate.errors import ClusterError, ConfigError, Forbidden, LeadershipLost
-from federate.garbage.sweeper import hub_identity
 from federate.model.marks import Scope
 from federate.model.naming import NamespaceStrategy, leader_lease_name
 from federate.model.objects import JsonObject, ObjectKey
@@ -142,6 +141,8 @@ class VirtualNode:
             )
         finally:
             self.leading = None
+            self._around.telemetry.metrics.forget_node(self.settings.name)
+            self._watch_gauges()  # without those of the leader that is no more
             await target.aclose()
 
     async def _lead(self, target: ClusterClient, is_distinct: asyncio.Event) -> None:
@@ -170,7 +171,7 @@ class VirtualNode:
         """
         while self.settings.namespaces is NamespaceStrategy.SAME:
             try:
-                identity = await hub_identity(target)
+                identity = await cluster_identity(target)
             except Forbidden:
                 break
             except ClusterError:

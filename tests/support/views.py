@@ -10,8 +10,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from federate.mirror.plan import AnchorState, PlanRules, PodView, Step, WriteHubPod
 from federate.mirror.render import RenderRules, format_managed_keys
+from federate.mirror.steps import (
+    AnchorState,
+    PlanRules,
+    PodView,
+    Step,
+    WriteHubPod,
+)
 from federate.model.marks import (
     HUB_GENERATION_ANNOTATION,
     MANAGED_KEYS_ANNOTATION,

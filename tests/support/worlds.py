@@ -29,9 +29,13 @@ from federate.flow.workqueue import WorkQueue
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.sweeper import Sweeper
 from federate.mirror.ground import Ground, GroundRules
-from federate.mirror.plan import CREATE_TIMEOUT_SECONDS, Lane, PlanRules
 from federate.mirror.reconciler import ORIGIN_INDEX, PodPorts, PodReconciler, origin_index
 from federate.mirror.render import RenderRules, metadata_changes
+from federate.mirror.steps import (
+    CREATE_TIMEOUT_SECONDS,
+    Lane,
+    PlanRules,
+)
 from federate.model.instants import parse_instant
 from federate.model.marks import (
     HUB_LABEL,

@@ -24,6 +24,7 @@ PURE = (
     "federate.mirror.plan",
     "federate.mirror.refusal",
     "federate.mirror.render",
+    "federate.mirror.steps",
     "federate.garbage.plan",
     "federate.node.capacity",
     "federate.node.reachability",

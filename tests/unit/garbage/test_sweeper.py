@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
+from federate.cluster.identity import cluster_identity
 from federate.errors import ServerFault, Unreachable
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.plan import Orphan
-from federate.garbage.sweeper import Sweeper, hub_identity, remove_orphan, survey, survey_scope
+from federate.garbage.sweeper import Sweeper, remove_orphan, survey, survey_scope
 from federate.model.marks import Scope
 from federate.model.objects import JsonDict, ObjectKey, uid_of
 from federate.model.resources import NAMESPACES, PODS
@@ -61,7 +62,7 @@ async def test_a_hub_is_known_by_its_kube_system_uid() -> None:
     """The identity is the hub's own (C3)."""
     hub = FakeCluster("hub", ManualClock())
     system = hub.read(NAMESPACES, ObjectKey("", "kube-system"))
-    assert await hub_identity(hub.client()) == uid_of(system)
+    assert await cluster_identity(hub.client()) == uid_of(system)
 
 
 async def test_a_survey_reads_the_target_first() -> None:
@@ -93,7 +94,7 @@ async def test_c51_a_survey_reads_the_quorum() -> None:
 async def test_the_command_line_surveys_by_node_name() -> None:
     """The hub's identity is read, and other nodes' mirrors are reported."""
     b = Bench()
-    scope = Scope(hub_id=await hub_identity(b.hub.client()), node_name="edge")
+    scope = Scope(hub_id=await cluster_identity(b.hub.client()), node_name="edge")
     other = Scope(hub_id=scope.hub_id, node_name="attic")
     b.add_mirror(mirror(scope=scope))
     b.add_mirror(mirror("db", scope=other))

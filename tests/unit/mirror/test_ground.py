@@ -11,7 +11,7 @@ import pytest
 from federate.cluster.store import Store
 from federate.errors import Forbidden, NotOurs, ServerFault, Unreachable
 from federate.mirror.ground import POD_SECURITY_LABEL, Ground, GroundRules
-from federate.mirror.plan import AnchorState
+from federate.mirror.steps import AnchorState
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION
 from federate.model.naming import NamespaceStrategy
 from federate.model.objects import ObjectKey, annotations_of, labels_of, uid_of

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federate.cluster.store import Store
-from federate.mirror.plan import (
+from federate.mirror.plan import plan_pod
+from federate.mirror.reconciler import ORIGIN_INDEX, origin_index
+from federate.mirror.steps import (
     AnchorState,
     CreateMirror,
     DeleteHubPod,
@@ -29,10 +31,8 @@ from federate.mirror.plan import (
     Step,
     WriteHubPod,
     lane_of,
-    plan_pod,
     touches_target,
 )
-from federate.mirror.reconciler import ORIGIN_INDEX, origin_index
 from federate.model.marks import (
     RECORD_ANNOTATION,
     TARGET_ANNOTATION,

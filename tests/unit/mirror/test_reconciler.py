@@ -17,7 +17,7 @@ from federate.errors import (
     ServerFault,
     Throttled,
 )
-from federate.mirror.plan import Lane
+from federate.mirror.steps import Lane
 from federate.model.marks import (
     HUB_LABEL,
     HUB_NAMESPACE_ANNOTATION,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federate.model.instants import format_micro_instant
 from federate.model.leases import (
     Acquire,
     LeaseDecision,
@@ -17,7 +18,6 @@ from federate.model.leases import (
     Renew,
     Wait,
     decide,
-    format_micro_time,
     holder_of,
     observe,
     render_leader_lease,
@@ -235,4 +235,4 @@ def test_micro_time_is_utc_with_six_digits() -> None:
     """Instants of any zone are written in UTC, always with microseconds."""
     east = timezone(timedelta(hours=2))
     instant = datetime(2025, 1, 2, 5, 4, 5, tzinfo=east)
-    assert format_micro_time(instant) == "2025-01-02T03:04:05.000000Z"
+    assert format_micro_instant(instant) == "2025-01-02T03:04:05.000000Z"

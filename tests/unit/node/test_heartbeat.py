@@ -83,7 +83,7 @@ class Bench:
                 offer=self.offer,
                 anchors=self.anchors,
                 uninstalled=lambda: self.uninstalled,
-                on_reachable=self._note_reached,
+                wake_pods=self._note_reached,
                 fence=self._fence,
                 now=lambda: EPOCH + timedelta(seconds=loop.time()),
             ),

@@ -1,0 +1,209 @@
+"""What a decision about a pod rests on, and the steps it may come to: plain values. Pure.
+
+`plan` fills in the reasoning between the two, `reconciler` gathers the view and carries out steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, StrEnum
+from typing import TypeAlias
+
+from federate.mirror.refusal import Refusal
+from federate.mirror.render import RenderRules
+from federate.model.objects import JsonDict, JsonObject, ObjectKey
+from federate.status.project import Addresses
+from federate.status.writing import HubWrite
+
+CREATE_TIMEOUT_SECONDS = 30.0
+"""How long a create may be under way: an older intent of a pod that may not run twice is lost."""
+
+
+class Lane(StrEnum):
+    """The worker budgets: hanging creates never hold up deletes or statuses (C2)."""
+
+    SYNC = "sync"
+    DELETE = "delete"
+    STATUS = "status"
+
+
+class AnchorState(Enum):
+    """What stands in the target namespace to own mirrors (C23)."""
+
+    PRESENT = "present"
+    NEVER = "not made yet"
+    GONE = "it was there, and somebody removed it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """Everything a decision about one hub pod key rests on."""
+
+    key: ObjectKey
+    mirror_key: ObjectKey
+    hub_pod: JsonObject | None
+    hub_pod_fresh: bool = False
+    """`hub_pod` (or its absence) was read from the hub's quorum in this reconcile."""
+    mirrors: Sequence[JsonObject] = ()
+    """This virtual node's mirrors whose origin is the key, of any hub pod uid."""
+    mirrors_fresh: bool = False
+    """`mirrors` was confirmed by direct reads of the target in this reconcile."""
+    last_state: JsonObject | None = None
+    """The mirror of this very hub pod as it was last seen before it vanished."""
+    attempt_open: bool = False
+    """This process wrote the intent and has watched the target without a gap ever since."""
+    anchor: AnchorState = AnchorState.NEVER
+    anchor_fresh: bool = False
+    occupant: bool = False
+    """An object that is not ours has the mirror's name."""
+    target_reachable: bool = True
+    futile: str = ""
+    """Fingerprint of a write the hub answered without taking it; see `plan_hub_write`."""
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRules:
+    """What stays the same for all pods of a virtual node."""
+
+    render: RenderRules
+    addresses: Addresses
+    target_name: str
+    create_timeout_seconds: float = CREATE_TIMEOUT_SECONDS
+    allow_system_namespaces: bool = False
+
+
+# -- the steps -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """All is as it should be, or waits for an event."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpHubPod:
+    """Read the hub pod from the quorum before a decision that cannot be taken back."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpMirror:
+    """Read the mirror by its name, and list by hub pod uid: is it really not there?"""
+
+    reason: str
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpAnchor:
+    """Read the anchor: was the mirror's end an uninstall?"""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteHubPod:
+    """Patch `pods/status` of the hub pod: record, annotations and status in one."""
+
+    reason: str
+    lane: Lane
+    write: HubWrite
+    refusal: Refusal | None = None
+    """Told as an Event beside the write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareGround:
+    """Make sure of the target namespace, its default service account, and the anchor."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateMirror:
+    """Send the create: the intent is on record."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchMirror:
+    """Change labels and annotations of the mirror."""
+
+    reason: str
+    mirror: JsonObject
+    metadata: JsonDict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteMirror:
+    """Delete that mirror under its uid; `grace_seconds` None leaves its own."""
+
+    reason: str
+    mirror: JsonObject
+    grace_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteHubPod:
+    """Delete the hub pod under its uid and the version the decision was taken on."""
+
+    reason: str
+    uid: str
+    resource_version: str
+    grace_seconds: int
+
+
+Step: TypeAlias = (
+    Nothing
+    | LookUpHubPod
+    | LookUpMirror
+    | LookUpAnchor
+    | WriteHubPod
+    | PrepareGround
+    | CreateMirror
+    | PatchMirror
+    | DeleteMirror
+    | DeleteHubPod
+)
+
+
+def lane_of(step: Step) -> Lane:
+    """Say whose budget a step is taken from."""
+    match step:
+        case WriteHubPod(lane=lane) | LookUpMirror(lane=lane):
+            return lane
+        case PrepareGround() | CreateMirror() | PatchMirror():
+            return Lane.SYNC
+        case LookUpHubPod() | LookUpAnchor() | DeleteMirror() | DeleteHubPod():
+            return Lane.DELETE
+        case Nothing():
+            return Lane.STATUS
+
+
+def touches_target(step: Step) -> bool:
+    """Tell whether a step waits for the target: such a step never runs in the status lane."""
+    return isinstance(
+        step,
+        (LookUpMirror, LookUpAnchor, PrepareGround, CreateMirror, PatchMirror, DeleteMirror),
+    )
+
+
+def belongs(step: Step, lane: str, *, first: bool) -> bool:
+    """Tell whether a step may run in a lane's budget.
+
+    The first step must be of the lane itself. Later ones go on in the same hand (what was looked up
+    stays fresh), but creates only in their own lane, and nothing that waits for the target in the
+    status lane: so a hanging target holds up neither deletes nor statuses (C2).
+    """
+    if lane_of(step) == lane:
+        return True
+    if first or (lane == Lane.STATUS and touches_target(step)):
+        return False
+    return not isinstance(step, (PrepareGround, CreateMirror, PatchMirror))
