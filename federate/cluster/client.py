@@ -33,7 +33,14 @@ from federate.cluster.wire import (
     selectors,
     write_query,
 )
-from federate.errors import ClusterError, Expired, NotFound, Unauthorized, Unreachable
+from federate.errors import (
+    ClusterError,
+    Expired,
+    NotFound,
+    ServerFault,
+    Unauthorized,
+    Unreachable,
+)
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
 from federate.model.resources import Resource
 from federate.patch.document import PatchBody
@@ -237,6 +244,8 @@ class ClusterClient:
         query = dict(call.query)
         while True:
             page = await self._json(replace(call, query=query))
+            if not str(page.get("kind", "")).endswith("List"):
+                raise self._attempt(call).failure(ServerFault, "the reply to a list is no list")
             items.extend(page.get("items") or ())
             metadata = page.get("metadata") or {}
             token = metadata.get("continue")

@@ -161,6 +161,8 @@ class KubeconfigSource:
     async def load(self, *, force: bool) -> tuple[Access, TlsMaterial]:
         """Read the file, its certificates and the token."""
         entry = await asyncio.to_thread(read_entry, self._path, self._context)
+        # `kubectl config use-context` on that file later must not move us to another cluster.
+        self._context = entry.context
         material = await asyncio.to_thread(read_tls, entry)
         if self._loader is None or entry != self._entry:
             self._entry, self._loader, self._plugin_said = entry, _loader_for(entry), None

@@ -119,6 +119,10 @@ def _kind_of(
         return Throttled
     if _asks_for_the_future(said):
         return Expired
+    if status == 404 and reason != "NotFound":
+        # A proxy or ingress on the way, or a path nobody serves: no word about the object. Absence
+        # decides about deletions, so it is believed only in the API server's own words.
+        return ServerFault
     kind = _BY_STATUS.get(status)
     if kind is None:
         kind = Rejected if 400 <= status < 500 else ServerFault

@@ -8,6 +8,7 @@ What cannot be read counts as being there.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -23,11 +24,15 @@ from federate.model.objects import (
     annotations_of,
     is_terminating,
     key_of,
+    resource_version_of,
     uid_of,
 )
-from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS, Resource
+from federate.model.resources import NAMESPACES, PODS, Resource
 
 log = structlog.stdlib.get_logger(__name__)
+
+IN_FLIGHT_SECONDS = 35.0
+"""A create that was sent while the anchor was still known has ended by then (30 s at most)."""
 
 _MADE_BY_KUBERNETES = frozenset({("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")})
 _NOT_CONTENT = frozenset({"Event", "PodMetrics"})
@@ -44,13 +49,17 @@ class NamespaceKeeper:
         target: ClusterPort,
         scope: Scope,
         forget_anchor: Callable[[str], Awaitable[None]],
+        confirm_hub: Callable[[], Awaitable[None]],
         fence: Callable[[], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._hub = hub
         self._target = target
         self._scope = scope
         self._forget_anchor = forget_anchor
+        self._confirm_hub = confirm_hub
         self._fence = fence
+        self._sleep = sleep
 
     async def give_back(self) -> list[str]:
         """Remove what may go; returns the names. A failure leaves the rest for the next pass."""
@@ -59,8 +68,8 @@ class NamespaceKeeper:
         )
         removed = []
         for namespace in listing.items:
-            if not is_terminating(namespace) and await self._may_go(namespace):
-                await self._remove(namespace)
+            may_go = not is_terminating(namespace) and await self._may_go(namespace)
+            if may_go and await self._remove(namespace):
                 removed.append(key_of(namespace).name)
         return removed
 
@@ -81,6 +90,7 @@ class NamespaceKeeper:
         try:
             await self._hub.get(NAMESPACES, ObjectKey("", name))
         except NotFound:
+            await self._confirm_hub()
             return False
         return True
 
@@ -112,23 +122,31 @@ class NamespaceKeeper:
                 found.setdefault((version.partition("/")[0], resource.plural), resource)
         return list(found.values())
 
-    async def _remove(self, namespace: JsonObject) -> None:
-        """Forget the anchor first: its end is our own doing, not an uninstall (C23)."""
+    async def _remove(self, namespace: JsonObject) -> bool:
+        """Delete the namespace, with all the looks repeated at the last moment.
+
+        The anchor is forgotten first: its end is our own doing, not an uninstall (C23), and from
+        then on a new pod makes its ground anew, which changes the namespace's version. The delete
+        carries the version that was found empty, so it fails where anybody uses the namespace.
+        """
         name = key_of(namespace).name
         self._fence()
         await self._forget_anchor(name)
-        anchor_key = ObjectKey(name, anchor_name(self._scope))
+        await self._sleep(IN_FLIGHT_SECONDS)
+        if not await self._may_go(namespace):
+            return False
+        self._fence()
         try:
-            anchor = await self._target.get(CONFIGMAPS, anchor_key)
-        except NotFound:
-            anchor = {}
-        if self._is_anchor(anchor):
-            await self._target.delete(CONFIGMAPS, anchor_key, uid=uid_of(anchor))
-        try:
-            await self._target.delete(NAMESPACES, key_of(namespace), uid=uid_of(namespace))
+            await self._target.delete(
+                NAMESPACES,
+                key_of(namespace),
+                uid=uid_of(namespace),
+                resource_version=resource_version_of(namespace),
+            )
         except Conflict:
-            return
+            return False
         log.info("target namespace removed: its hub namespace is gone", namespace=name)
+        return True
 
 
 def _namespaced(version: str, resources: Iterable[Mapping[str, Any]]) -> list[Resource]:

@@ -9,11 +9,11 @@ marks, and the mirror's uid as precondition (C51).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
-from federate.cluster.identity import cluster_identity
+from federate.cluster.identity import IdentityGuard, cluster_identity
 from federate.cluster.port import ClusterPort
 from federate.errors import ClusterError, Conflict, NotFound
 from federate.garbage.namespaces import NamespaceKeeper
@@ -28,22 +28,31 @@ SWEEP_PERIOD_SECONDS = 60.0
 """How often both sides are read anew. Events and the comparison of stores come first."""
 
 
-async def survey_scope(hub: ClusterPort, target: ClusterPort, scope: Scope) -> Survey:
+async def survey_scope(
+    hub: ClusterPort,
+    target: ClusterPort,
+    scope: Scope,
+    *,
+    confirm_hub: Callable[[], Awaitable[None]],
+) -> Survey:
     """Read the target's mirrors first, then all hub pods of the node, and compare.
 
-    In this order a hub pod that is created meanwhile is seen, so its mirror is no orphan.
+    In this order a hub pod that is created meanwhile is seen, so its mirror is no orphan. What the
+    hub does not list counts only once it is sure that it is still the same hub.
     """
     mirrors = await target.list(PODS, label_selector=f"{HUB_LABEL}={scope.hub_id}")
     hub_pods = await hub.list(
         PODS, field_selector=f"spec.nodeName={scope.node_name}", metadata_only=True
     )
+    await confirm_hub()
     return plan_sweep(scope=scope, hub_pods=hub_pods.items, mirrors=mirrors.items)
 
 
 async def survey(hub: ClusterPort, target: ClusterPort, *, node_name: str) -> Survey:
     """Survey one virtual node's target, for the command line. Writes nothing."""
     scope = Scope(hub_id=await cluster_identity(hub), node_name=node_name)
-    return await survey_scope(hub, target, scope)
+    guard = IdentityGuard(hub, scope.hub_id)
+    return await survey_scope(hub, target, scope, confirm_hub=guard.confirm)
 
 
 async def remove_orphan(hub: ClusterPort, target: ClusterPort, orphan: Orphan) -> str:
@@ -77,6 +86,7 @@ class Sweeper:
         hub: ClusterPort,
         target: ClusterPort,
         scope: Scope,
+        confirm_hub: Callable[[], Awaitable[None]],
         enqueue: Callable[[ObjectKey], None],
         namespaces: NamespaceKeeper,
         period_seconds: float = SWEEP_PERIOD_SECONDS,
@@ -84,6 +94,7 @@ class Sweeper:
         self._hub = hub
         self._target = target
         self._scope = scope
+        self._confirm_hub = confirm_hub
         self._enqueue = enqueue
         self._namespaces = namespaces
         self._period_seconds = period_seconds
@@ -101,7 +112,9 @@ class Sweeper:
 
     async def sweep(self) -> Survey:
         """Read both sides and hand every orphan's key to the queue, which confirms and deletes."""
-        found = await survey_scope(self._hub, self._target, self._scope)
+        found = await survey_scope(
+            self._hub, self._target, self._scope, confirm_hub=self._confirm_hub
+        )
         for orphan in found.orphans:
             self._enqueue(orphan.hub_pod)
         if len(found.unknown) != self.unknown_mirrors:

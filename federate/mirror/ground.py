@@ -9,15 +9,23 @@ touched: a namespace of our name that is not ours is refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from federate.cluster.port import ClusterPort
 from federate.cluster.store import Store
 from federate.errors import AlreadyExists, Forbidden, NotFound, NotOurs
 from federate.mirror.steps import AnchorState
-from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, NODE_NAME_ANNOTATION, Scope
+from federate.model.instants import format_micro_instant
+from federate.model.marks import (
+    HUB_LABEL,
+    HUB_NAMESPACE_ANNOTATION,
+    NODE_NAME_ANNOTATION,
+    USED_AT_ANNOTATION,
+    Scope,
+)
 from federate.model.naming import NamespaceStrategy, anchor_name, target_namespace
 from federate.model.objects import (
     JsonDict,
@@ -25,10 +33,12 @@ from federate.model.objects import (
     ObjectKey,
     annotations_of,
     is_terminating,
+    key_of,
     labels_of,
     uid_of,
 )
 from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
+from federate.patch.document import MERGE, PatchBody
 
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 POD_SECURITY_LEVEL = "baseline"
@@ -66,12 +76,16 @@ class Ground:
         target: ClusterPort,
         anchors: Store,
         register: AnchorRegister,
+        now: Callable[[], datetime],
     ) -> None:
         self._rules = rules
         self._target = target
         self._anchors = anchors
         self._register = register
+        self._now = now
         self._locks: dict[str, asyncio.Lock] = {}
+        self._ending: set[str] = set()
+        """Namespaces that were seen going: their anchor goes with them."""
 
     def mirror_key(self, hub_key: ObjectKey) -> ObjectKey:
         """Name the mirror of a hub pod."""
@@ -83,6 +97,8 @@ class Ground:
     def anchor(self, namespace: str) -> JsonObject | None:
         """Return the namespace's anchor, if it is there to own something."""
         anchor = self._anchors.get(self._anchor_key(namespace))
+        if namespace in self._ending:
+            return None
         if anchor is None or is_terminating(anchor) or not self._rules.scope.owns(anchor):
             return None
         recorded = self._register.recorded().get(namespace)
@@ -100,9 +116,14 @@ class Ground:
         return sorted(n for n in self._register.recorded() if self.anchor(n) is None)
 
     async def look_up_anchor(self, namespace: str) -> AnchorState:
-        """Read the anchor from the quorum into the store, and say what stands there."""
+        """Read the anchor and its namespace from the quorum, and say what stands there.
+
+        A namespace that is being deleted takes pods and anchor along in no particular order: it is
+        an uninstall either way.
+        """
         key = self._anchor_key(namespace)
         async with self._lock(namespace):
+            await self._look_up_namespace(namespace)
             with self._anchors.writing(key) as ticket:
                 try:
                     ticket.commit(await self._target.get(CONFIGMAPS, key))
@@ -111,6 +132,14 @@ class Ground:
                     if known is not None:
                         ticket.commit_deleted(uid_of(known))
         return self.anchor_state(namespace)
+
+    async def _look_up_namespace(self, namespace: str) -> None:
+        try:
+            present = await self._target.get(NAMESPACES, ObjectKey("", namespace))
+        except NotFound:
+            self._ending.add(namespace)
+            return
+        (self._ending.add if is_terminating(present) else self._ending.discard)(namespace)
 
     async def prepare(self, hub_namespace: str) -> None:
         """Make sure that mirrors of the hub namespace can be created.
@@ -134,6 +163,7 @@ class Ground:
 
     async def _ensure_namespace(self, namespace: str, hub_namespace: str) -> None:
         key = ObjectKey("", namespace)
+        is_new = False
         try:
             present = await self._target.get(NAMESPACES, key)
         except NotFound:
@@ -141,8 +171,10 @@ class Ground:
                 present = await self._target.create(
                     NAMESPACES, self._render_namespace(namespace, hub_namespace)
                 )
+                is_new = True
             except AlreadyExists:
                 present = await self._target.get(NAMESPACES, key)
+        self._ending.discard(namespace)
         if is_terminating(present):
             raise Forbidden(
                 "the namespace is being terminated",
@@ -164,6 +196,21 @@ class Ground:
                 f"namespace {namespace} of {self._target.name} stands for hub namespace {other}, "
                 f"not for {hub_namespace}: it stays untouched"
             )
+        if not is_new:
+            await self._note_use(present)
+
+    async def _note_use(self, namespace: JsonObject) -> None:
+        """Change the namespace's version: whoever is about to give it back finds it in use."""
+        patch = PatchBody(
+            media_type=MERGE,
+            body={
+                "metadata": {
+                    "uid": uid_of(namespace),
+                    "annotations": {USED_AT_ANNOTATION: format_micro_instant(self._now())},
+                }
+            },
+        )
+        await self._target.patch(NAMESPACES, ObjectKey("", key_of(namespace).name), patch)
 
     def _render_namespace(self, namespace: str, hub_namespace: str) -> JsonDict:
         return {

@@ -17,6 +17,8 @@ The road of a hub pod, each line a function below:
 
 from __future__ import annotations
 
+import json
+
 from federate.mirror.refusal import Refusal, refusal_of
 from federate.mirror.render import metadata_changes
 from federate.mirror.steps import (
@@ -34,6 +36,7 @@ from federate.mirror.steps import (
     PodView,
     PrepareGround,
     Step,
+    Wait,
     WriteHubPod,
 )
 from federate.model.instants import format_instant, parse_instant
@@ -59,6 +62,9 @@ from federate.status.project import (
 from federate.status.writing import HubWrite, plan_hub_write
 
 # -- the decision ----------------------------------------------------------------------------------
+
+DOUBT_SECONDS = 2.0
+"""How soon to look again whether the watch has caught up with an unanswered create."""
 
 
 def plan_pod(view: PodView, rules: PlanRules) -> Step:
@@ -133,6 +139,8 @@ def _plan_ending(
     record = record_of(hub_pod)
     if record is not None and not view.mirrors_fresh:
         return LookUpMirror(reason="is the mirror really gone?", lane=Lane.DELETE)
+    if view.unmarked:
+        return Nothing(reason="the mirror on record lost its marks: only a person may end it")
     ran = record is not None and (
         record.mirror_uid or view.last_state is not None or has_started(hub_pod)
     )
@@ -213,8 +221,14 @@ def _plan_mirrored(
     if write is not None:
         return WriteHubPod(reason="the mirror's status", lane=Lane.STATUS, write=write)
     changes = metadata_changes(hub_pod, mirror, rules.render)
-    if changes is not None:
-        return PatchMirror(reason="labels or annotations changed", mirror=mirror, metadata=changes)
+    fingerprint = json.dumps(changes, sort_keys=True)
+    if changes is not None and fingerprint != view.futile_metadata:
+        return PatchMirror(
+            reason="labels or annotations changed",
+            mirror=mirror,
+            metadata=changes,
+            fingerprint=fingerprint,
+        )
     return Nothing(reason="mirrored")
 
 
@@ -274,6 +288,11 @@ def _plan_missing(
     if record is not None and not view.attempt_open:
         if not view.mirrors_fresh:
             return LookUpMirror(reason="an intent on record: was it carried out?", lane=Lane.SYNC)
+        if view.in_doubt and not may_run_again(hub_pod):
+            return Wait(
+                reason="a create went unanswered: the watch must catch up first",
+                after_seconds=DOUBT_SECONDS,
+            )
         if not may_run_again(hub_pod) and not _is_young(record, view, rules):
             return _plan_lost(view, rules, hub_pod)
     return _plan_create(view, rules, hub_pod, predecessor, record)
@@ -297,8 +316,8 @@ def _plan_lost(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> Step:
         return LookUpMirror(reason="the mirror is not in sight", lane=Lane.DELETE)
     if not view.anchor_fresh:
         return LookUpAnchor(reason="the mirror is gone: is it an uninstall?")
-    if view.anchor is AnchorState.GONE:
-        return Nothing(reason="uninstalled: hub pods stay as they are")
+    if view.unmarked or view.anchor is AnchorState.GONE:
+        return Nothing(reason="uninstalled, or unmarked by somebody: hub pods stay as they are")
     if view.last_state is not None and is_terminating(view.last_state):
         return _plan_disrupted(view, rules, hub_pod, view.last_state)
     message = (
@@ -322,7 +341,7 @@ def _is_young(record: MirrorRecord, view: PodView, rules: PlanRules) -> bool:
     if intended_at is None:
         return False
     age = (view.now - intended_at).total_seconds()
-    return 0 <= age < rules.create_timeout_seconds
+    return abs(age) < rules.create_timeout_seconds  # a former leader's clock may be ahead
 
 
 def _plan_create(
@@ -346,7 +365,7 @@ def _plan_create(
         write = _write(view, hub_pod, record=intent)
         if write is None:
             return Nothing(reason="the hub does not keep the intent: nothing may be created")
-        return WriteHubPod(reason="intent before deed", lane=Lane.SYNC, write=write)
+        return WriteHubPod(reason="intent before deed", lane=Lane.SYNC, write=write, intent=intent)
     return CreateMirror(reason="the hub pod has no mirror")
 
 

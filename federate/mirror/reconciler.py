@@ -7,8 +7,9 @@ it keeps in memory (open attempts, last states) only ever makes it *surer*, neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol, assert_never
 
@@ -29,7 +30,7 @@ from federate.flow.ratebound import RateBound
 from federate.mirror.ground import Ground
 from federate.mirror.plan import plan_pod
 from federate.mirror.refusal import CreateFailure, Refusal, create_failure_of
-from federate.mirror.render import render_mirror
+from federate.mirror.render import metadata_changes, render_mirror
 from federate.mirror.steps import (
     CreateMirror,
     DeleteHubPod,
@@ -44,6 +45,7 @@ from federate.mirror.steps import (
     PodView,
     PrepareGround,
     Step,
+    Wait,
     WriteHubPod,
     belongs,
     lane_of,
@@ -52,7 +54,6 @@ from federate.model.deletion import is_really_gone
 from federate.model.instants import format_instant
 from federate.model.marks import (
     HUB_POD_UID_LABEL,
-    RECORD_ANNOTATION,
     Origin,
     Scope,
     origin_of,
@@ -62,7 +63,6 @@ from federate.model.objects import (
     JsonDict,
     JsonObject,
     ObjectKey,
-    annotations_of,
     is_terminating,
     key_of,
     resource_version_of,
@@ -112,11 +112,33 @@ class PodPorts:
     target_reachable: Callable[[], bool]
     watch_gaps: Callable[[], int]
     """How many times the mirrors' watch lost its thread (was listed anew)."""
+    watch_heard_at: Callable[[], float]
+    """When the mirrors' watch last said anything, by `clock`."""
+    confirm_hub: Callable[[], Awaitable[None]]
+    """Raises where the hub's client speaks to another cluster now: absence says nothing there."""
+    clock: Callable[[], float]
+    """Monotonic."""
     fence: Callable[[], None]
     """Raises LeadershipLost where we may not act any more; called before every write."""
     now: Callable[[], datetime]
     orphan_bound: RateBound
     on_orphan_deleted: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What this process knows of one hub pod beyond what is written down; makes it only surer."""
+
+    intended_at: str = ""
+    """The intent on record is ours, and was written when..."""
+    intended_gaps: int = -1
+    """...the mirrors' watch had lost its thread so many times."""
+    doubtful_since: float | None = None
+    """A create went unanswered at that time."""
+    last_state: JsonObject | None = None
+    """The mirror as it was last seen before it vanished."""
+    futile: str = ""
+    futile_metadata: str = ""
 
 
 class PodReconciler:
@@ -126,9 +148,7 @@ class PodReconciler:
         self._scope = scope
         self._rules = rules
         self._ports = ports
-        self._attempts: dict[str, int] = {}
-        self._last_states: dict[str, JsonObject] = {}
-        self._futile: dict[str, str] = {}
+        self._memories: dict[str, _Memory] = {}
         self._handled: dict[ObjectKey, tuple[str, ...]] = {}
 
     # -- from events to keys -----------------------------------------------------------------------
@@ -147,15 +167,19 @@ class PodReconciler:
             origin = origin_of(change.old)
         if origin is None:
             return None
-        if change.new is None and known is not None and self._is_known(origin):
+        if change.new is None and known is not None and self._is_recorded(origin, known):
             # The object in a DELETED event is newer than what the store had.
             final = self._ports.mirrors.last_deleted(uid_of(known))
-            self._last_states[origin.pod_uid] = final or known
+            self.memory(origin.pod_uid).last_state = final or known
         return origin.pod, self.lane_of_key(origin.pod)
 
-    def _is_known(self, origin: Origin) -> bool:
+    def _is_recorded(self, origin: Origin, mirror: JsonObject) -> bool:
+        """Tell whether it is *the* mirror of a hub pod we know; a second run's end says nothing."""
         hub_pod = self._ports.hub_pods.get(origin.pod)
-        return hub_pod is not None and uid_of(hub_pod) == origin.pod_uid
+        if hub_pod is None or uid_of(hub_pod) != origin.pod_uid:
+            return False
+        record = record_of(hub_pod)
+        return record is None or record.mirror_uid in ("", uid_of(mirror))
 
     def lane_of_key(self, key: ObjectKey) -> Lane:
         """Guess the lane of a key's next step; a wrong guess costs one move between lanes."""
@@ -174,6 +198,9 @@ class PodReconciler:
                 keys.add(origin.pod)
         for gone in self._handled.keys() - keys:
             del self._handled[gone]
+        known = {uid_of(hub_pod) for hub_pod in self._ports.hub_pods.values()}
+        for uid in self._memories.keys() - known:
+            del self._memories[uid]
         return [key for key in keys if self._handled.get(key) != self._versions(key)]
 
     def _versions(self, key: ObjectKey) -> tuple[str, ...]:
@@ -191,10 +218,12 @@ class PodReconciler:
         finally:
             self._handled[key] = self._versions(key)
 
+    def memory(self, hub_pod_uid: str) -> _Memory:
+        """Return what is remembered of a hub pod; it is forgotten when the hub pod goes."""
+        return self._memories.setdefault(hub_pod_uid, _Memory())
+
     def _forget(self, hub_pod_uid: str) -> None:
-        self._attempts.pop(hub_pod_uid, None)
-        self._futile.pop(hub_pod_uid, None)
-        self._last_states.pop(hub_pod_uid, None)
+        self._memories.pop(hub_pod_uid, None)
 
 
 class _Pass:
@@ -211,6 +240,7 @@ class _Pass:
         self._mirrors_fresh = False
         self._anchor_fresh = False
         self._occupant = False
+        self._unmarked = False
         self._conflicts = 0
 
     async def run(self, lane: str) -> Outcome:
@@ -221,6 +251,8 @@ class _Pass:
             if isinstance(step, Nothing):
                 log.debug("nothing to do", reason=step.reason)
                 return self._settle(step)
+            if isinstance(step, Wait):
+                return Again(step.after_seconds)
             if not belongs(step, lane, first=number == 0):
                 return Elsewhere(lane_of(step))
             log.debug("step", step=type(step).__name__, reason=step.reason)
@@ -238,18 +270,41 @@ class _Pass:
         if self._occupant:
             where = f"pod {self._mirror_key} of {self._ports.target.name}"
             raise NotOurs(f"{where} is not federate's: {step.reason}")
+        if self._unmarked:
+            self._tell_unmarked()
+            raise NotOurs(f"pod {self._mirror_key} has lost its marks: {step.reason}")
         return Done()
+
+    def _tell_unmarked(self) -> None:
+        hub_pod = self._ports.hub_pods.get(self._key)
+        if hub_pod is not None:
+            message = (
+                f"somebody took federate's labels or annotations off the mirror {self._mirror_key} "
+                f"in {self._target_name}: it is not touched any more, and this pod stays as it is. "
+                "Delete the mirror there, and this pod follows"
+            )
+            self._tell(hub_pod, Refusal(reason=PodReason.MARKS_REMOVED, message=message))
 
     def _note_futile(self, view: PodView, fingerprint: str) -> None:
         """The hub took the patch and dropped what it does not know: do not ask it again."""
         if view.hub_pod is not None:
-            self._owner._futile[uid_of(view.hub_pod)] = fingerprint
+            self._owner.memory(uid_of(view.hub_pod)).futile = fingerprint
             log.info("the hub does not take a part of the status", patch=fingerprint[:256])
 
     def _view(self) -> PodView:
         ports = self._ports
         hub_pod = ports.hub_pods.get(self._key)
         uid = uid_of(hub_pod) if hub_pod is not None else ""
+        memory = self._owner._memories.get(uid) or _Memory()
+        in_doubt = (
+            memory.doubtful_since is not None and ports.watch_heard_at() <= memory.doubtful_since
+        )
+        record = record_of(hub_pod) if hub_pod is not None else None
+        is_own_attempt = (
+            record is not None
+            and record.intended_at == memory.intended_at
+            and memory.intended_gaps == ports.watch_gaps()
+        )
         return PodView(
             key=self._key,
             mirror_key=self._mirror_key,
@@ -257,13 +312,16 @@ class _Pass:
             hub_pod_fresh=self._hub_pod_fresh,
             mirrors=ports.mirrors.by_index(ORIGIN_INDEX, str(self._key)),
             mirrors_fresh=self._mirrors_fresh,
-            last_state=self._owner._last_states.get(uid),
-            attempt_open=self._owner._attempts.get(uid) == ports.watch_gaps(),
+            last_state=memory.last_state,
+            attempt_open=is_own_attempt and not in_doubt,
+            in_doubt=in_doubt,
             anchor=ports.ground.anchor_state(self._mirror_key.namespace),
             anchor_fresh=self._anchor_fresh,
             occupant=self._occupant,
+            unmarked=self._unmarked,
             target_reachable=ports.target_reachable(),
-            futile=self._owner._futile.get(uid, ""),
+            futile=memory.futile,
+            futile_metadata=memory.futile_metadata,
             now=ports.now(),
         )
 
@@ -282,7 +340,7 @@ class _Pass:
                 await self._delete_mirror(step)
             case DeleteHubPod():
                 await self._delete_hub_pod(step)
-            case WriteHubPod() | Nothing():
+            case WriteHubPod() | Nothing() | Wait():
                 raise AssertionError("run() sees to these")
             case _:
                 assert_never(step)
@@ -306,6 +364,7 @@ class _Pass:
             try:
                 hub_pod = await self._ports.hub.get(PODS, self._key)
             except NotFound:
+                await self._ports.confirm_hub()
                 hub_pod = None
             if hub_pod is not None and node_name_of(hub_pod) == self._scope.node_name:
                 ticket.commit(hub_pod)
@@ -340,10 +399,18 @@ class _Pass:
                 self._note(ticket.commit(found))
                 self._check_shown(store, found)
                 return
-            self._occupant = self._occupant or (found is not None and key == self._mirror_key)
+            if found is not None and uid_of(found) == self._recorded_uid():
+                self._unmarked = True
+            elif found is not None and key == self._mirror_key:
+                self._occupant = True
             known = store.get(key)
             if known is not None:
                 self._note(ticket.commit_deleted(uid_of(known)))
+
+    def _recorded_uid(self) -> str:
+        hub_pod = self._ports.hub_pods.get(self._key)
+        record = record_of(hub_pod) if hub_pod is not None else None
+        return record.mirror_uid if record is not None and record.mirror_uid else "none"
 
     def _check_shown(self, store: Store, found: JsonObject) -> None:
         """Stop where the store does not believe a read: its absence must not decide anything."""
@@ -367,12 +434,15 @@ class _Pass:
 
     async def _write_hub_pod(self, step: WriteHubPod) -> bool:
         """Write; tells whether the hub took it (else the hub pod was read anew)."""
+        if step.intent is not None:
+            # Before the request: a lost reply must not make our own intent look like another's.
+            memory = self._owner.memory(step.intent.pod_uid)
+            memory.intended_at = step.intent.intended_at
+            memory.intended_gaps = self._ports.watch_gaps()
+            memory.doubtful_since = None
         reply = await self._patch_hub_pod(step.write.patch)
         if reply is None:
             return False
-        record = record_of(reply)
-        if record is not None and not record.mirror_uid and _writes_record(step.write.patch):
-            self._owner._attempts[uid_of(reply)] = self._ports.watch_gaps()
         if step.refusal is not None:
             self._tell(reply, step.refusal)
         return True
@@ -432,12 +502,15 @@ class _Pass:
         try:
             await self._ports.ground.prepare(self._key.namespace)
         except NotOurs as error:
-            refusal = Refusal(reason=PodReason.NAME_TAKEN, message=str(error), clears_intent=True)
+            refusal = Refusal(reason=PodReason.NAME_TAKEN, message=str(error))
             await self._tell_failure(CreateFailure(refusal=refusal, slow=True))
             raise
         except ClusterError as error:
             if error.cluster == self._ports.target.name:
-                await self._tell_failure(create_failure_of(error, target_name=self._target_name))
+                # What the ground met says nothing of a create that may be under way.
+                failure = create_failure_of(error, target_name=self._target_name)
+                refusal = replace(failure.refusal, clears_intent=False)
+                await self._tell_failure(replace(failure, refusal=refusal))
             raise
 
     async def _create_mirror(self) -> None:
@@ -458,12 +531,16 @@ class _Pass:
                 reply = await self._ports.target.create(
                     PODS, body, namespace=self._mirror_key.namespace
                 )
-                ticket.commit(reply)
+                is_marked = origin_of(reply) is not None
+                if is_marked:
+                    ticket.commit(reply)
         except AlreadyExists:
             await self._look_up_mirror()
             return
         except ClusterError as error:
             failure = create_failure_of(error, target_name=self._target_name)
+            if not failure.refusal.clears_intent:
+                self._owner.memory(uid_of(hub_pod)).doubtful_since = self._ports.clock()
             await self._tell_failure(failure)
             if failure.slow and not isinstance(error, Rejected):
                 raise Rejected(
@@ -475,7 +552,24 @@ class _Pass:
                     status=error.status,
                 ) from error
             raise
+        if not is_marked:
+            await self._undo_unmarked(reply)
         log.info("mirror created", mirror=str(self._mirror_key), uid=uid_of(reply))
+
+    async def _undo_unmarked(self, reply: JsonObject) -> None:
+        """Take back a pod whose marks the target stripped at creation: nobody could find it again.
+
+        It is ours beyond doubt: the reply to our own create names its uid.
+        """
+        await self._ports.target.delete(PODS, key_of(reply), uid=uid_of(reply))
+        refusal = Refusal(
+            reason=PodReason.MARKS_REMOVED,
+            message=f"{self._target_name} strips federate's labels or annotations from new pods "
+            "(an admission webhook or policy); let federate.dev/ keys pass there",
+            clears_intent=True,
+        )
+        await self._tell_failure(CreateFailure(refusal=refusal, slow=True))
+        raise Rejected(refusal.message, cluster=self._target_name, verb="create", subject="pod")
 
     @property
     def _target_name(self) -> str:
@@ -513,9 +607,23 @@ class _Pass:
         self._ports.fence()
         try:
             with self._ports.mirrors.writing(key) as ticket:
-                ticket.commit(await self._ports.target.patch(PODS, key, patch))
+                reply = await self._ports.target.patch(PODS, key, patch)
+                ticket.commit(reply)
         except (NotFound, Conflict):
             await self._look_up_mirror()
+            return
+        hub_pod = self._ports.hub_pods.get(self._key)
+        if hub_pod is not None:
+            left = metadata_changes(hub_pod, reply, self._rules.render)
+            if json.dumps(left, sort_keys=True) == step.fingerprint:
+                self._owner.memory(uid_of(hub_pod)).futile_metadata = step.fingerprint
+                log.info("the target undoes a change of labels at once", change=step.fingerprint)
+
+    def _keep_last_word(self, reply: JsonObject | None) -> None:
+        """Remember the last state that a delete's reply shows: newer than what any store has."""
+        origin = origin_of(reply) if reply is not None else None
+        if reply is not None and origin is not None and self._owner._is_recorded(origin, reply):
+            self._owner.memory(origin.pod_uid).last_state = reply
 
     async def _delete_mirror(self, step: DeleteMirror) -> None:
         key, uid = key_of(step.mirror), uid_of(step.mirror)
@@ -530,6 +638,7 @@ class _Pass:
                 )
                 if reply is None or is_really_gone(reply):
                     self._note(ticket.commit_deleted(uid))
+                    self._keep_last_word(reply)
                 else:
                     self._note(ticket.commit(reply))
         except Conflict:
@@ -538,11 +647,6 @@ class _Pass:
         if is_orphan:
             self._ports.on_orphan_deleted()
         log.info("mirror deleted", mirror=str(key), reason=step.reason)
-
-
-def _writes_record(patch: PatchBody) -> bool:
-    """Tell whether a patch sets the record (a removal does not count)."""
-    return bool(annotations_of(patch.body).get(RECORD_ANNOTATION))
 
 
 __all__ = [

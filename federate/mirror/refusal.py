@@ -11,6 +11,7 @@ from federate.errors import (
     Forbidden,
     NotFound,
     Rejected,
+    ServerFault,
     Throttled,
     Unauthorized,
     Unreachable,
@@ -83,9 +84,11 @@ _FORBIDDEN_TEXTS: tuple[tuple[str, str, bool], ...] = (
 )
 
 
+_WEBHOOK_DOWN = "failed calling webhook"
+"""Admission failed before anything was stored: a 500 that leaves nothing open."""
+
 # What an answer means that surely created nothing; 5xx and lost replies leave that open.
 _REFUSING_ANSWERS: tuple[tuple[type[ClusterError], PodReason, bool], ...] = (
-    (Throttled, PodReason.TARGET_BUSY, False),
     (NotFound, PodReason.NAMESPACE_MISSING, False),
     (Rejected, PodReason.MIRROR_INVALID, True),
     (Unauthorized, PodReason.TARGET_ERROR, False),
@@ -98,18 +101,25 @@ def create_failure_of(error: ClusterError, *, target_name: str) -> CreateFailure
     """Read a failed create (C27): nothing transient ends a pod, everything is told and retried."""
     words = f"{target_name} answered: {error.detail}"
     if isinstance(error, Unreachable):
-        refusal = Refusal(
-            reason=PodReason.TARGET_UNREACHABLE,
-            message=f"{target_name} does not answer; the pod starts when it does",
-            clears_intent=not error.request_sent,
-        )
-        return CreateFailure(refusal=refusal)
+        message = f"{target_name} does not answer; the pod starts when it does"
+        return _unsure(PodReason.TARGET_UNREACHABLE, message, is_void=not error.request_sent)
+    if isinstance(error, Throttled):
+        # 429 is the API server's own word; a 503 may come from anywhere on the way.
+        message = f"{target_name} asks to wait"
+        return _unsure(PodReason.TARGET_BUSY, message, is_void=error.status == 429)
+    if isinstance(error, ServerFault):
+        is_void = _WEBHOOK_DOWN in error.detail.lower()
+        return _unsure(PodReason.TARGET_ERROR, words, is_void=is_void)
     if isinstance(error, Forbidden):
         return _forbidden(error.detail.lower(), words)
     for kind, reason, slow in _REFUSING_ANSWERS:
         if isinstance(error, kind):
             return _failure(reason, words, slow=slow)
-    return CreateFailure(refusal=Refusal(reason=PodReason.TARGET_ERROR, message=words))
+    return _unsure(PodReason.TARGET_ERROR, words, is_void=False)
+
+
+def _unsure(reason: PodReason, message: str, *, is_void: bool) -> CreateFailure:
+    return CreateFailure(refusal=Refusal(reason=reason, message=message, clears_intent=is_void))
 
 
 def _forbidden(text: str, words: str) -> CreateFailure:

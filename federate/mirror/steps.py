@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from federate.mirror.refusal import Refusal
 from federate.mirror.render import RenderRules
+from federate.model.marks import MirrorRecord
 from federate.model.objects import JsonDict, JsonObject, ObjectKey
 from federate.status.project import Addresses
 from federate.status.writing import HubWrite
@@ -54,13 +55,19 @@ class PodView:
     """The mirror of this very hub pod as it was last seen before it vanished."""
     attempt_open: bool = False
     """This process wrote the intent and has watched the target without a gap ever since."""
+    in_doubt: bool = False
+    """A create went unanswered, and the watch has not yet shown anything from after it."""
     anchor: AnchorState = AnchorState.NEVER
     anchor_fresh: bool = False
     occupant: bool = False
     """An object that is not ours has the mirror's name."""
+    unmarked: bool = False
+    """The mirror on record is there, by its uid, but somebody took its marks off."""
     target_reachable: bool = True
     futile: str = ""
     """Fingerprint of a write the hub answered without taking it; see `plan_hub_write`."""
+    futile_metadata: str = ""
+    """Fingerprint of a change to the mirror's metadata that the target undid at once."""
     now: datetime
 
 
@@ -83,6 +90,14 @@ class Nothing:
     """All is as it should be, or waits for an event."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing can be said yet, and no event may come: look again."""
+
+    reason: str
+    after_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +131,8 @@ class WriteHubPod:
     write: HubWrite
     refusal: Refusal | None = None
     """Told as an Event beside the write."""
+    intent: MirrorRecord | None = None
+    """The intent that the write records, where it is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +156,7 @@ class PatchMirror:
     reason: str
     mirror: JsonObject
     metadata: JsonDict
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +180,7 @@ class DeleteHubPod:
 
 Step: TypeAlias = (
     Nothing
+    | Wait
     | LookUpHubPod
     | LookUpMirror
     | LookUpAnchor
@@ -183,7 +202,7 @@ def lane_of(step: Step) -> Lane:
             return Lane.SYNC
         case LookUpHubPod() | LookUpAnchor() | DeleteMirror() | DeleteHubPod():
             return Lane.DELETE
-        case Nothing():
+        case Nothing() | Wait():
             return Lane.STATUS
 
 

@@ -41,6 +41,8 @@ MANAGED_KEYS_ANNOTATION = PREFIX + "managed-keys"
 
 # -- annotations of target namespaces that federate made --
 HUB_NAMESPACE_ANNOTATION = PREFIX + "hub-namespace"
+USED_AT_ANNOTATION = PREFIX + "used-at"
+"""Written when a virtual node begins to use a namespace that was there: changes its version."""
 
 # -- annotations of hub pods --
 RECORD_ANNOTATION = PREFIX + "mirror"

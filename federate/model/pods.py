@@ -29,8 +29,14 @@ def is_terminal(pod: JsonObject) -> bool:
 
 
 def may_run_again(pod: JsonObject) -> bool:
-    """Tell whether a second run does no harm by the pod's own word (restartPolicy)."""
-    return bool(spec_of(pod).get("restartPolicy", "Always") != "Never")
+    """Tell whether a second run does no harm by the pod's own word (restartPolicy).
+
+    OnFailure does not say so: a run that succeeded unseen must not be repeated. A container's own
+    policy (KEP-5307) counts too.
+    """
+    spec = spec_of(pod)
+    policies = {c.get("restartPolicy", "Always") for c in spec.get("containers") or ()}
+    return bool(spec.get("restartPolicy", "Always") == "Always") and policies <= {"Always"}
 
 
 def node_name_of(pod: JsonObject) -> str:

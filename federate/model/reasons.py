@@ -19,6 +19,7 @@ class PodReason(StrEnum):
     COMPANION_MISSING = "CompanionMissing"
     UNINSTALLED = "Uninstalled"
     NAME_TAKEN = "NameTaken"
+    MARKS_REMOVED = "MarksRemoved"
     # not yet
     PREDECESSOR_TERMINATING = "PredecessorTerminating"
     TARGET_UNREACHABLE = "TargetUnreachable"

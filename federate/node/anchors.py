@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 
 from federate.cluster.port import ClusterPort
-from federate.errors import NotFound
-from federate.model.marks import ANCHORS_ANNOTATION, REINSTALL_ANNOTATION
-from federate.model.objects import JsonObject, ObjectKey, annotations_of
+from federate.errors import Conflict, NotFound, NotOurs
+from federate.model.marks import (
+    ANCHORS_ANNOTATION,
+    NODE_HUB_ANNOTATION,
+    REINSTALL_ANNOTATION,
+    Scope,
+)
+from federate.model.objects import (
+    JsonObject,
+    ObjectKey,
+    annotations_of,
+    resource_version_of,
+    uid_of,
+)
 from federate.model.resources import NODES
 from federate.patch.document import MERGE, PatchBody
 
 log = structlog.stdlib.get_logger(__name__)
+
+WRITE_TRIES = 3
+"""The Node is written by its heartbeat too: a conflict is ordinary, three in a row are not."""
 
 
 def parse_anchors(node: JsonObject) -> dict[str, str]:
@@ -38,11 +52,17 @@ def parse_reinstall(node: JsonObject) -> frozenset[str]:
 
 
 class NodeAnchors:
-    """Memory of one virtual node's anchors; satisfies `mirror.ground.AnchorRegister`."""
+    """Memory of one virtual node's anchors; satisfies `mirror.ground.AnchorRegister`.
 
-    def __init__(self, *, hub: ClusterPort, node_name: str) -> None:
+    What the Node says is the truth, and changed one namespace at a time under its version; memory
+    stands in while there is no Node.
+    """
+
+    def __init__(self, *, hub: ClusterPort, scope: Scope, fence: Callable[[], None]) -> None:
         self._hub = hub
-        self._key = ObjectKey("", node_name)
+        self._scope = scope
+        self._key = ObjectKey("", scope.node_name)
+        self._fence = fence
         self._known: dict[str, str] = {}
         self._has_learnt = False
         self._lock = asyncio.Lock()
@@ -53,9 +73,7 @@ class NodeAnchors:
 
     def format(self) -> str:
         """Render the annotation's value, "" where there is nothing to remember."""
-        if not self._known:
-            return ""
-        return json.dumps(self._known, separators=(",", ":"), sort_keys=True)
+        return _format(self._known) if self._known else ""
 
     def learn(self, node: JsonObject) -> None:
         """Take over what the Node remembers, the first time it is seen; then ours is newer."""
@@ -65,32 +83,68 @@ class NodeAnchors:
 
     async def record(self, namespace: str, uid: str) -> None:
         """Keep that the namespace has its anchor; on the hub first, then in memory."""
-        async with self._lock:
-            await self._write({**self._known, namespace: uid}, reinstalled=False)
+        await self._change(lambda _, known: {**known, namespace: uid})
 
     async def forget(self, namespace: str) -> None:
         """Forget a namespace whose anchor federate itself is about to remove."""
-        await self._drop(frozenset({namespace}), reinstalled=False)
+        await self._change(lambda _, known: {n: u for n, u in known.items() if n != namespace})
 
-    async def reinstall(self, namespaces: frozenset[str]) -> None:
-        """Use the namespaces anew: the operator's word is carried out and taken down."""
-        await self._drop(namespaces, reinstalled=True)
-        log.info("reinstall confirmed by an operator", namespaces=sorted(namespaces))
+    async def reinstall(self) -> None:
+        """Use namespaces anew: the operator's word is carried out and taken down, once."""
 
-    async def _drop(self, namespaces: frozenset[str], *, reinstalled: bool) -> None:
+        def without(node: JsonObject, known: Mapping[str, str]) -> dict[str, str]:
+            free = parse_reinstall(node)
+            log.info("reinstall confirmed by an operator", namespaces=sorted(free))
+            return {n: uid for n, uid in known.items() if n not in free}
+
+        await self._change(without, takes_word_down=True)
+
+    async def _change(
+        self,
+        change: Callable[[JsonObject, Mapping[str, str]], dict[str, str]],
+        *,
+        takes_word_down: bool = False,
+    ) -> None:
+        """Read the Node, change the memory on it under its version, and then our own."""
         async with self._lock:
-            kept = {n: uid for n, uid in self._known.items() if n not in namespaces}
-            await self._write(kept, reinstalled=reinstalled)
+            for _ in range(WRITE_TRIES - 1):
+                try:
+                    await self._change_once(change, takes_word_down=takes_word_down)
+                except Conflict:
+                    continue
+                return
+            await self._change_once(change, takes_word_down=takes_word_down)
 
-    async def _write(self, known: Mapping[str, str], *, reinstalled: bool) -> None:
-        value = json.dumps(known, separators=(",", ":"), sort_keys=True)
-        annotations: dict[str, str | None] = {ANCHORS_ANNOTATION: value}
-        if reinstalled:
-            annotations[REINSTALL_ANNOTATION] = None
-        patch = PatchBody(media_type=MERGE, body={"metadata": {"annotations": annotations}})
+    async def _change_once(
+        self,
+        change: Callable[[JsonObject, Mapping[str, str]], dict[str, str]],
+        *,
+        takes_word_down: bool,
+    ) -> None:
         try:
-            await self._hub.patch(NODES, self._key, patch)
+            node = await self._hub.get(NODES, self._key)
         except NotFound:
             # The Node is about to be registered again, with this memory (`format`).
             log.info("the Node is absent; its anchors are written with its registration")
-        self._known = dict(known)
+            self._known = change({}, self._known)
+            return
+        if annotations_of(node).get(NODE_HUB_ANNOTATION) != self._scope.hub_id:
+            raise NotOurs(f"Node {self._key} is not this hub's virtual node: it stays untouched")
+        known = change(node, {**self._known, **parse_anchors(node)})
+        annotations: dict[str, str | None] = {ANCHORS_ANNOTATION: _format(known)}
+        if takes_word_down:
+            annotations[REINSTALL_ANNOTATION] = None
+        metadata = {
+            "uid": uid_of(node),
+            "resourceVersion": resource_version_of(node),
+            "annotations": annotations,
+        }
+        self._fence()
+        await self._hub.patch(
+            NODES, self._key, PatchBody(media_type=MERGE, body={"metadata": metadata})
+        )
+        self._known = known
+
+
+def _format(known: Mapping[str, str]) -> str:
+    return json.dumps(known, separators=(",", ":"), sort_keys=True)

@@ -225,7 +225,14 @@ class Heartbeat:
         if state is TargetState.UNKNOWN or (offer is None and present is None):
             return
         if present is None:
-            if self._may_announce and state is TargetState.REACHABLE and offer is not None:
+            # A Node that somebody deleted comes back even while the target is away, or the hub
+            # would remove its pods (pod GC); it is as silent then as the one before (C10).
+            was_there = self.announced.is_set()
+            if (
+                self._may_announce
+                and offer is not None
+                and (was_there or self.reachability.is_reachable)
+            ):
                 await self._register(offer)
             return
         if state is TargetState.UNREACHABLE and _is_told_unreachable(present):
@@ -233,6 +240,12 @@ class Heartbeat:
         if state is not TargetState.UNREACHABLE and not self._may_announce:
             return
         await self._update(present, offer)
+
+    @property
+    def is_registered(self) -> bool:
+        """Tell whether the Node stands on the hub, and is ours."""
+        node = self._ports.nodes.get(self._key)
+        return node is not None and is_registered_by(node, self._identity.scope.hub_id)
 
     def check_ours(self) -> None:
         """Raise NotOurs where a stranger's Node has our name: its pods are not ours either."""
@@ -244,10 +257,8 @@ class Heartbeat:
             )
 
     async def _carry_out_reinstall(self, present: JsonObject) -> None:
-        namespaces = parse_reinstall(present)
-        if namespaces:
-            self._ports.fence()
-            await self._ports.anchors.reinstall(namespaces)
+        if parse_reinstall(present):
+            await self._ports.anchors.reinstall()
             self._ports.wake_pods()
 
     async def _register(self, offer: Mapping[str, str]) -> None:

@@ -55,12 +55,14 @@ class Election:
         hub: ClusterPort,
         key: ObjectKey,
         identity: str,
+        confirm_hub: Callable[[], Awaitable[None]],
         now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hub = hub
         self._key = key
         self._identity = identity
+        self._confirm_hub = confirm_hub
         self._now = now
         self._clock = clock
         self._observed: Observation | None = None
@@ -163,6 +165,7 @@ class Election:
         try:
             lease = await self._hub.get(LEASES, self._key)
         except NotFound:
+            await self._confirm_hub()
             self._observed = None
             return
         self._observed = observe(lease, self._observed, now_monotonic=self._clock())

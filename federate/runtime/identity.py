@@ -28,6 +28,17 @@ def process_start(pid: int) -> str | None:
     return None if fields[0] in _ENDED_STATES else fields[_START_FIELD]
 
 
+def process_exists(pid: int) -> bool:
+    """Tell whether a living process has that pid, whoever's it is."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return process_start(pid) is not None or not Path(f"/proc/{pid}").exists()
+
+
 def own_identity() -> str:
     """Return this process's identity; unique even without /proc."""
     pid = os.getpid()
@@ -44,13 +55,20 @@ def _neighbourhood() -> str:
 
 
 def is_dead_neighbour(
-    holder: str, ours: str, start_of: Callable[[int], str | None] = process_start
+    holder: str,
+    ours: str,
+    start_of: Callable[[int], str | None] = process_start,
+    exists: Callable[[int], bool] = lambda pid: process_exists(pid),
 ) -> bool:
-    """Tell whether a holder was a process beside us, and surely is no more."""
+    """Tell whether a holder was a process beside us, and surely is no more.
+
+    A process whose /proc entry we may not read still exists.
+    """
     place, pid, start = _split(holder)
     if not pid.isdigit() or not place or place != _split(ours)[0]:
         return False
-    return start_of(int(pid)) != start
+    found = start_of(int(pid))
+    return not exists(int(pid)) if found is None else found != start
 
 
 def _split(identity: str) -> tuple[str, str, str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +20,7 @@ from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
 from federate.cluster.store import Change, Store
 from federate.errors import ClusterError, NotOurs
-from federate.flow.controller import Controller, Outcome
+from federate.flow.controller import Again, Controller, Outcome
 from federate.flow.ratebound import RateBound
 from federate.flow.workqueue import WorkQueue
 from federate.garbage.namespaces import NamespaceKeeper
@@ -57,6 +58,7 @@ VERIFY_SHARE = 0.05
 
 TELL_WAITING_SECONDS = 10.0
 STRANGER_PAUSE_SECONDS = 1.0
+UNREGISTERED_PAUSE_SECONDS = 0.5
 
 ORPHANS_PER_SECOND = 50.0
 ORPHANS_AT_ONCE = 100
@@ -72,6 +74,7 @@ class LeadingPorts:
     target: ClusterPort
     events: EventSink
     fence: Callable[[], None]
+    confirm_hub: Callable[[], Awaitable[None]]
     metrics: Metrics
     is_distinct: asyncio.Event
     """Set once it is sure that target and hub may share namespaces as configured."""
@@ -108,13 +111,14 @@ class Leading:
             fair_by=lambda key: key.namespace,
         )
         self._build_reflectors()
-        register = NodeAnchors(hub=hub, node_name=scope.node_name)
+        register = NodeAnchors(hub=hub, scope=scope, fence=ports.fence)
         self._register = register
         self._ground = Ground(
             rules=GroundRules(scope=scope, strategy=settings.namespaces),
             target=target,
             anchors=self._anchors,
             register=register,
+            now=_now,
         )
         self._heartbeat = Heartbeat(
             identity=NodeIdentity(
@@ -153,6 +157,9 @@ class Leading:
                 events=ports.events,
                 target_reachable=lambda: self._heartbeat.reachability.is_reachable,
                 watch_gaps=lambda: self._mirror_reflector.relists,
+                watch_heard_at=lambda: self._mirror_reflector.last_activity_at,
+                confirm_hub=ports.confirm_hub,
+                clock=time.monotonic,
                 fence=ports.fence,
                 now=_now,
                 on_orphan_deleted=partial(ports.metrics.orphan_deleted, settings.name),
@@ -167,12 +174,14 @@ class Leading:
             hub=hub,
             target=target,
             scope=scope,
+            confirm_hub=ports.confirm_hub,
             enqueue=self._enqueue,
             namespaces=NamespaceKeeper(
                 hub=hub,
                 target=target,
                 scope=scope,
                 forget_anchor=register.forget,
+                confirm_hub=ports.confirm_hub,
                 fence=ports.fence,
             ),
         )
@@ -315,8 +324,10 @@ class Leading:
             self._enqueue(key)
 
     async def _reconcile(self, key: ObjectKey, lane: str) -> Outcome:
-        """Reconcile a hub pod, unless its node became a stranger's."""
+        """Reconcile a hub pod, unless its node is a stranger's, or not there: who knows whose."""
         self._heartbeat.check_ours()
+        if not self._heartbeat.is_registered:
+            return Again(UNREGISTERED_PAUSE_SECONDS)
         return await self._pods.reconcile(key, lane)
 
     # -- running -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import structlog
 from federate import __version__
 from federate.cluster.client import ClusterClient
 from federate.cluster.connect import connect
-from federate.cluster.identity import cluster_identity
+from federate.cluster.identity import IdentityGuard, cluster_identity
 from federate.errors import ServerFault, Throttled, Unreachable
 from federate.runtime.settings import Settings
 from federate.runtime.telemetry import HealthServer, Telemetry
@@ -77,9 +77,11 @@ async def _serve(
 async def _work(
     settings: Settings, hub: ClusterClient, telemetry: Telemetry, nodes: list[VirtualNode]
 ) -> None:
+    hub_id = await _await_hub(hub)
     surroundings = Surroundings(
         hub=hub,
-        hub_id=await _await_hub(hub),
+        hub_id=hub_id,
+        hub_guard=IdentityGuard(hub, hub_id),
         identity=settings.identity,
         node_address=settings.node_address or _address_towards(await hub.server_url()),
         leader_lease_namespace=settings.leader_lease_namespace,

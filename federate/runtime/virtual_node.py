@@ -15,7 +15,7 @@ import structlog
 
 from federate.cluster.client import ClusterClient
 from federate.cluster.connect import connect
-from federate.cluster.identity import cluster_identity
+from federate.cluster.identity import IdentityGuard, cluster_identity
 from federate.cluster.port import ClusterPort
 from federate.cluster.recorder import Recorder, ref_to
 from federate.errors import ClusterError, ConfigError, Forbidden, LeadershipLost
@@ -43,6 +43,7 @@ class Surroundings:
 
     hub: ClusterClient
     hub_id: str
+    hub_guard: IdentityGuard
     identity: str
     node_address: str
     leader_lease_namespace: str
@@ -80,6 +81,7 @@ class VirtualNode:
             hub=surroundings.hub,
             key=ObjectKey(surroundings.leader_lease_namespace, leader_lease_name(settings.name)),
             identity=surroundings.identity,
+            confirm_hub=surroundings.hub_guard.confirm,
             now=_now,
         )
         self.leading: Leading | None = None
@@ -155,6 +157,7 @@ class VirtualNode:
                 target=target,
                 events=PodEvents(recorder),
                 fence=self.election.fence,
+                confirm_hub=self._around.hub_guard.confirm,
                 metrics=self._around.telemetry.metrics,
                 is_distinct=is_distinct,
             ),

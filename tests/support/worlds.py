@@ -40,6 +40,7 @@ from federate.model.instants import parse_instant
 from federate.model.marks import (
     HUB_LABEL,
     HUB_NAMESPACE_ANNOTATION,
+    NODE_HUB_ANNOTATION,
     MirrorRecord,
     Scope,
     origin_of,
@@ -53,6 +54,7 @@ from federate.model.objects import (
     condition_of,
     is_terminating,
     key_of,
+    labels_of,
     metadata_of,
     spec_of,
     status_of,
@@ -87,6 +89,10 @@ class Late:
     """The process dies with the request on the wire, which arrives that much later (C70)."""
 
     seconds: float
+
+
+async def agreed() -> None:
+    """The hub is still the cluster it was."""
 
 
 class NoEvents:
@@ -128,12 +134,13 @@ class Process:
         self.queue: WorkQueue[ObjectKey] = WorkQueue(
             lanes=tuple(Lane), clock=clock, random=random.Random(7), fair_by=lambda k: k.namespace
         )
-        self.register = NodeAnchors(hub=hub, node_name=SCOPE.node_name)
+        self.register = NodeAnchors(hub=hub, scope=SCOPE, fence=lambda: self.fence())
         self.ground = Ground(
             rules=GroundRules(scope=SCOPE, strategy=NamespaceStrategy.PREFIXED),
             target=target,
             anchors=self.anchors,
             register=self.register,
+            now=self.now,
         )
         self._build_reflectors()
         self.pods = PodReconciler(
@@ -148,6 +155,9 @@ class Process:
                 events=self.events,
                 target_reachable=target_reachable,
                 watch_gaps=lambda: self.mirror_reflector.relists,
+                watch_heard_at=lambda: self.mirror_reflector.last_activity_at,
+                confirm_hub=agreed,
+                clock=clock,
                 fence=lambda: self.fence(),
                 now=self.now,
                 orphan_bound=RateBound(per_second=50, burst=100, clock=clock),
@@ -262,12 +272,14 @@ class Process:
             target=self.target,
             scope=SCOPE,
             forget_anchor=self.register.forget,
+            confirm_hub=agreed,
             fence=lambda: self.fence(),
         )
         return Sweeper(
             hub=self.hub,
             target=self.target,
             scope=SCOPE,
+            confirm_hub=agreed,
             enqueue=self.enqueue,
             namespaces=keeper,
         )
@@ -379,7 +391,9 @@ class Witness:
 
     def _may_write(self, change: Write) -> bool:
         if change.resource == NAMESPACES:
-            return change.old is None and change.key.name == TARGET_NAMESPACE
+            # Made, or (marked as ours) told that it is in use.
+            before = labels_of(change.old or change.new or {}).get(HUB_LABEL)
+            return before == SCOPE.hub_id and change.key.name == TARGET_NAMESPACE
         if change.resource == SERVICEACCOUNTS or change.key.name == "kube-root-ca.crt":
             return change.old is None  # the cluster's own controllers fill a new namespace
         return change.resource == CONFIGMAPS and change.key == ANCHOR and change.old is None
@@ -452,7 +466,16 @@ class World:
         self._supervisor: asyncio.Task[None] | None = None
         self._faults: dict[str, list[tuple[int, Fault | Late]]] = {"hub": [], "target": []}
         self.fault_of: Callable[[Call], Fault | None] | None = None
-        self.hub.add(NODES, {"metadata": {"name": SCOPE.node_name}})
+        self.hub.add(NAMESPACES, {"metadata": {"name": "kube-system", "uid": SCOPE.hub_id}})
+        self.hub.add(
+            NODES,
+            {
+                "metadata": {
+                    "name": SCOPE.node_name,
+                    "annotations": {NODE_HUB_ANNOTATION: SCOPE.hub_id},
+                }
+            },
+        )
         self.witness = Witness(self.hub, self.target)
         for cluster in (self.hub, self.target):
             cluster.faults = self._next_fault
@@ -496,11 +519,20 @@ class World:
     async def running(self) -> AsyncIterator[None]:
         """Let federate run inside; it has synced when it is entered."""
         await self.start()
+        bookmarks = asyncio.create_task(self._send_bookmarks())
         try:
             await asyncio.sleep(0.5)
             yield
         finally:
+            bookmarks.cancel()
             await self.stop()
+
+    async def _send_bookmarks(self) -> None:
+        """An API server's watch says something about once a minute."""
+        while True:
+            await asyncio.sleep(45.0)
+            self.hub.bookmark()
+            self.target.bookmark()
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -731,6 +763,7 @@ class RealWorld:
                 target=self.target,
                 events=self.events,
                 fence=lambda: None,
+                confirm_hub=agreed,
                 metrics=Metrics(version="0"),
                 is_distinct=is_distinct,
             ),

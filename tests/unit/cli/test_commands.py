@@ -31,13 +31,13 @@ NODE: JsonDict = {
     "status": {"allocatable": {"pods": "50"}},
 }
 HUB_ANSWERS: JsonDict = {
-    "/api/v1/nodes": {"items": [NODE]},
-    "/api/v1/pods": {"items": []},
+    "/api/v1/nodes": {"kind": "NodeList", "items": [NODE]},
+    "/api/v1/pods": {"kind": "PodList", "items": []},
     "/api/v1/namespaces/kube-system": {"metadata": {"name": "kube-system", "uid": "hub-uid"}},
 }
 MIRRORS = [MIRROR.with_annotations(ORIGIN.annotations()).build()]
 TARGET_ANSWERS: JsonDict = {
-    "/api/v1/pods": {"items": MIRRORS},
+    "/api/v1/pods": {"kind": "PodList", "items": MIRRORS},
     "/api/v1/namespaces/default/pods/a": MIRRORS[0],
 }
 

@@ -472,7 +472,13 @@ async def test_a_token_that_stays_refused() -> None:
 
 def page(*names: str, token: str = "", version: str = "9") -> Reply:
     items = [{"metadata": {"name": name}} for name in names]
-    return answer({"metadata": {"continue": token, "resourceVersion": version}, "items": items})
+    return answer(
+        {
+            "kind": "PodList",
+            "metadata": {"continue": token, "resourceVersion": version},
+            "items": items,
+        }
+    )
 
 
 def names_of(items: list[JsonDict]) -> list[str]:
@@ -509,7 +515,9 @@ async def test_an_expired_page_starts_the_list_again() -> None:
 
 async def test_an_empty_list() -> None:
     """A null list of items is an empty one."""
-    async with bench(answer({"metadata": {"resourceVersion": "1"}, "items": None})) as b:
+    async with bench(
+        answer({"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": None})
+    ) as b:
         assert (await b.client.list(PODS)).items == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -60,6 +61,9 @@ class Bench:
         self.target.documents.update(DOCUMENTS)
         self.forgotten: list[str] = []
         self.leads = True
+        self.is_elsewhere = False
+        self.slept: list[float] = []
+        self.meanwhile: Callable[[], object] = lambda: None
         self.target.add_namespace(NAME)
         self.mark(labels={HUB_LABEL: SCOPE.hub_id}, annotations={HUB_NAMESPACE_ANNOTATION: "shop"})
         self.add_anchor()
@@ -68,8 +72,18 @@ class Bench:
             target=self.target.client(),
             scope=SCOPE,
             forget_anchor=self._forget,
+            confirm_hub=self._confirm,
             fence=self._fence,
+            sleep=self._sleep,
         )
+
+    async def _confirm(self) -> None:
+        if self.is_elsewhere:
+            raise LeadershipLost("the hub is another cluster")
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.meanwhile()
 
     async def _forget(self, namespace: str) -> None:
         self.forgotten.append(namespace)
@@ -97,15 +111,13 @@ class Bench:
 
 
 async def test_c22_an_unused_namespace_is_given_back() -> None:
-    """Its anchor is forgotten first, so that its end is no uninstall; uids guard both deletes."""
+    """Its anchor is forgotten first, and the version that was found empty guards the delete."""
     b = Bench()
     assert await b.keeper.give_back() == [NAME]
     assert b.forgotten == [NAME]
-    assert [(c.verb, c.resource.kind) for c in b.target.writes()] == [
-        ("delete", "ConfigMap"),
-        ("delete", "Namespace"),
-    ]
-    assert all((c.body or {})["preconditions"]["uid"] for c in b.target.writes())
+    assert [(c.verb, c.resource.kind) for c in b.target.writes()] == [("delete", "Namespace")]
+    [delete] = b.target.writes()
+    assert set((delete.body or {})["preconditions"]) == {"uid", "resourceVersion"}
     assert b.target.read(NAMESPACES, KEY)["status"]["phase"] == "Terminating"
     assert await b.keeper.give_back() == []
 

@@ -27,21 +27,27 @@ MIRROR = mirror_key(WEB)
 class Bench:
     def __init__(self) -> None:
         self.hub = FakeCluster("hub", ManualClock())
+        self.hub.add(NAMESPACES, {"metadata": {"name": "kube-system", "uid": SCOPE.hub_id}})
         self.target = FakeCluster("berlin", ManualClock())
         self.woken: list[ObjectKey] = []
         self.sweeper = Sweeper(
             hub=self.hub.client(),
             target=self.target.client(),
             scope=SCOPE,
+            confirm_hub=self._agree,
             enqueue=self.woken.append,
             namespaces=NamespaceKeeper(
                 hub=self.hub.client(),
                 target=self.target.client(),
                 scope=SCOPE,
                 forget_anchor=self._forget,
+                confirm_hub=self._agree,
                 fence=lambda: None,
             ),
         )
+
+    async def _agree(self) -> None:
+        pass
 
     async def _forget(self, _namespace: str) -> None:
         raise AssertionError("no namespace of these tests may be given back")
@@ -50,7 +56,9 @@ class Bench:
         return self.target.add(PODS, builder.build())
 
     async def orphan(self) -> Orphan:
-        found = await survey_scope(self.hub.client(), self.target.client(), SCOPE)
+        found = await survey_scope(
+            self.hub.client(), self.target.client(), SCOPE, confirm_hub=self._agree
+        )
         [one] = found.orphans
         return one
 
@@ -76,7 +84,7 @@ async def test_a_survey_reads_the_target_first() -> None:
         return None
 
     b.target.faults = create_meanwhile
-    found = await survey_scope(b.hub.client(), b.target.client(), SCOPE)
+    found = await survey_scope(b.hub.client(), b.target.client(), SCOPE, confirm_hub=b._agree)
     assert (found.orphans, found.hub_pods) == ((), 1)
     assert b.hub.writes() == b.target.writes() == []
 
@@ -87,7 +95,7 @@ async def test_c51_a_survey_reads_the_quorum() -> None:
     b.hub.cache_lag = 5
     b.hub.add(PODS, hub_pod().build())
     b.add_mirror(mirror())
-    found = await survey_scope(b.hub.client(), b.target.client(), SCOPE)
+    found = await survey_scope(b.hub.client(), b.target.client(), SCOPE, confirm_hub=b._agree)
     assert found.orphans == ()
 
 

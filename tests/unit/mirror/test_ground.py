@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 
@@ -54,6 +55,7 @@ class Stage:
             target=self.target.client(),
             anchors=self.anchors,
             register=self.register,
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         )
 
     def state(self) -> AnchorState:

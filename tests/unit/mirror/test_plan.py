@@ -243,7 +243,7 @@ def test_c20_a_young_intent_of_a_pod_that_may_run_once_is_carried_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "at", ["2026-01-01T00:59:30Z", "2025-12-31T00:00:00Z", "2026-01-01T01:00:01Z", "yesterday", ""]
+    "at", ["2026-01-01T00:59:30Z", "2025-12-31T00:00:00Z", "2026-01-01T01:00:31Z", "yesterday", ""]
 )
 def test_c20_an_old_intent_of_a_pod_that_may_run_once_is_a_lost_mirror(at: str) -> None:
     """A Job's pod may have run and gone: it is not run a second time."""
@@ -253,7 +253,7 @@ def test_c20_an_old_intent_of_a_pod_that_may_run_once_is_a_lost_mirror(at: str) 
     assert status_of(outcome(hub, step))["phase"] == "Failed"
 
 
-@pytest.mark.parametrize("policy", ["Always", "OnFailure"])
+@pytest.mark.parametrize("policy", ["Always"])
 def test_c20_an_old_intent_is_carried_out_where_a_second_run_is_allowed(policy: str) -> None:
     """A pod that restarts anyway is created, however old the intent."""
     hub = intending(hub_pod().with_restart_policy(policy), at="2025-01-01T00:00:00Z").build()

@@ -6,18 +6,20 @@ import asyncio
 
 import pytest
 
-from federate.model.marks import ANCHORS_ANNOTATION, REINSTALL_ANNOTATION
+from federate.model.marks import ANCHORS_ANNOTATION, NODE_HUB_ANNOTATION, REINSTALL_ANNOTATION
 from federate.model.objects import JsonDict, ObjectKey, annotations_of
 from federate.model.resources import NODES
 from federate.node.anchors import NodeAnchors, parse_anchors, parse_reinstall
 from tests.support.clock import ManualClock
 from tests.support.fakecluster import FakeCluster
+from tests.support.views import SCOPE
 
 KEY = ObjectKey("", "edge")
 
 
 def node(**annotations: str) -> JsonDict:
-    return {"metadata": {"name": "edge", "annotations": annotations}}
+    ours = {NODE_HUB_ANNOTATION: SCOPE.hub_id, **annotations}
+    return {"metadata": {"name": "edge", "annotations": ours}}
 
 
 def anchored(text: str) -> JsonDict:
@@ -48,13 +50,13 @@ async def test_an_anchor_is_kept_on_the_hub_first() -> None:
     """What is recorded survives a restart, and other annotations survive the record."""
     hub = FakeCluster("hub", ManualClock())
     hub.add(NODES, node(note="x"))
-    anchors = NodeAnchors(hub=hub.client(), node_name="edge")
+    anchors = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
     assert anchors.format() == ""
     await anchors.record("a", "1")
     present = hub.read(NODES, KEY)
     assert parse_anchors(present) == {"a": "1"}
     assert annotations_of(present)["note"] == "x"
-    restarted = NodeAnchors(hub=hub.client(), node_name="edge")
+    restarted = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
     restarted.learn(present)
     assert restarted.recorded() == {"a": "1"}
     assert restarted.format() == '{"a":"1"}'
@@ -64,7 +66,7 @@ async def test_an_anchor_that_could_not_be_kept_is_not_remembered() -> None:
     """A hub that does not answer leaves the namespace unrecorded: it is tried again."""
     hub = FakeCluster("hub", ManualClock())
     hub.go_down()
-    anchors = NodeAnchors(hub=hub.client(), node_name="edge")
+    anchors = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
     with pytest.raises(Exception, match="edge"):
         await anchors.record("a", "1")
     assert anchors.recorded() == {}
@@ -72,14 +74,18 @@ async def test_an_anchor_that_could_not_be_kept_is_not_remembered() -> None:
 
 async def test_an_absent_node_loses_nothing() -> None:
     """What cannot be written now is written with the Node's registration."""
-    anchors = NodeAnchors(hub=FakeCluster("hub", ManualClock()).client(), node_name="edge")
+    anchors = NodeAnchors(
+        hub=FakeCluster("hub", ManualClock()).client(), scope=SCOPE, fence=lambda: None
+    )
     await anchors.record("a", "1")
     assert anchors.format() == '{"a":"1"}'
 
 
 async def test_a_node_is_learnt_from_once() -> None:
     """After that the process knows better; an edit by hand does not change its mind."""
-    anchors = NodeAnchors(hub=FakeCluster("hub", ManualClock()).client(), node_name="edge")
+    anchors = NodeAnchors(
+        hub=FakeCluster("hub", ManualClock()).client(), scope=SCOPE, fence=lambda: None
+    )
     await anchors.record("a", "1")
     anchors.learn(anchored('{"a":"old","b":"2"}'))
     assert anchors.recorded() == {"a": "1", "b": "2"}
@@ -91,10 +97,10 @@ async def test_an_operators_word_is_carried_out_and_taken_down() -> None:
     """The namespace is forgotten on both sides, and the annotation goes."""
     hub = FakeCluster("hub", ManualClock())
     hub.add(NODES, node(**{REINSTALL_ANNOTATION: "a"}))
-    anchors = NodeAnchors(hub=hub.client(), node_name="edge")
+    anchors = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
     await anchors.record("a", "1")
     await anchors.record("b", "2")
-    await anchors.reinstall(frozenset({"a"}))
+    await anchors.reinstall()
     present = hub.read(NODES, KEY)
     assert anchors.recorded() == parse_anchors(present) == {"b": "2"}
     assert REINSTALL_ANNOTATION not in annotations_of(present)
@@ -104,7 +110,7 @@ async def test_a_namespace_that_federate_removes_is_forgotten() -> None:
     """Giving a namespace back is no uninstall, and no operator's word is taken down with it."""
     hub = FakeCluster("hub", ManualClock())
     hub.add(NODES, node(**{REINSTALL_ANNOTATION: "b"}))
-    anchors = NodeAnchors(hub=hub.client(), node_name="edge")
+    anchors = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
     await anchors.record("a", "1")
     await anchors.forget("a")
     await anchors.forget("never-known")
@@ -117,6 +123,6 @@ async def test_records_that_meet_lose_nothing() -> None:
     """Two namespaces prepared at the same time are both kept."""
     hub = FakeCluster("hub", ManualClock())
     hub.add(NODES, node())
-    anchors = NodeAnchors(hub=hub.client(), node_name="edge")
+    anchors = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
     await asyncio.gather(*(anchors.record(name, "1") for name in "abcd"))
     assert parse_anchors(hub.read(NODES, KEY)) == dict.fromkeys("abcd", "1")

@@ -63,7 +63,7 @@ class Bench:
         self.hub.add_namespace("kube-node-lease")
         self.offer = Offer()
         self.nodes = Store()
-        self.anchors = NodeAnchors(hub=self.hub.client(), node_name="edge")
+        self.anchors = NodeAnchors(hub=self.hub.client(), scope=SCOPE, fence=lambda: None)
         self.uninstalled: list[str] = []
         self.reached = 0
         self.lost = False

@@ -54,6 +54,10 @@ class Terms:
         return lead
 
 
+async def agreed() -> None:
+    """The hub is still the one it was."""
+
+
 class Stage:
     """One hub, and candidates each with a client of its own name."""
 
@@ -66,6 +70,7 @@ class Stage:
             hub=self.hub.client(name),
             key=KEY,
             identity=name,
+            confirm_hub=agreed,
             now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=virtual_loop().time()),
             clock=virtual_loop().time,
         )
@@ -177,6 +182,7 @@ async def test_the_fence_closes_by_the_clock_alone() -> None:
         hub=stage.hub.client("a"),
         key=KEY,
         identity="a",
+        confirm_hub=agreed,
         now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         clock=lambda: now[0],
     )

@@ -45,6 +45,9 @@ class Stage:
         if not self.is_ours:
             raise LeadershipLost("not ours")
 
+    async def _agree(self) -> None:
+        pass
+
     def build(self) -> Leading:
         return Leading(
             TargetSettings(name="edge", kubeconfig=Path("x"), capacity=self.capacity),
@@ -54,6 +57,7 @@ class Stage:
                 target=self.target.client(),
                 events=NoEvents(),
                 fence=self.fence,
+                confirm_hub=self._agree,
                 metrics=Metrics(version="0"),
                 is_distinct=self.is_distinct,
             ),
