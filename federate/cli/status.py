@@ -28,6 +28,7 @@ from federate.model.naming import leader_lease_name
 from federate.model.objects import JsonDict, ObjectKey, key_of
 from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TYPE
 from federate.model.resources import LEASES, NODES, PODS
+from federate.runtime.identity import describe_holder
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -180,9 +181,10 @@ def _share(node: NodeView, resource: str) -> str:
 def _leader(node: NodeView) -> str:
     if not node.leader:
         return "none"
+    leader = describe_holder(node.leader)
     if node.leader_silent_seconds is None:
-        return node.leader
-    return f"none ({node.leader} silent for {format_age(node.leader_silent_seconds)})"
+        return leader
+    return f"none ({leader} silent for {format_age(node.leader_silent_seconds)})"
 
 
 def waiting_row(pod: WaitingPod) -> tuple[str, ...]:

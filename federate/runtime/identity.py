@@ -71,6 +71,13 @@ def is_dead_neighbour(
     return not exists(int(pid)) if found is None else found != start
 
 
+def describe_holder(identity: str) -> str:
+    """Say for people who holds a lease: host and process, where the identity tells them."""
+    place, pid, start = _split(identity)
+    host = place.rsplit("_", 2)[0]
+    return f"{host} (pid {pid})" if host and pid.isdigit() and start.isdigit() else identity
+
+
 def _split(identity: str) -> tuple[str, str, str]:
     rest, _, start = identity.rpartition("_")
     place, _, pid = rest.rpartition("_")

@@ -6,7 +6,13 @@ import os
 
 import pytest
 
-from federate.runtime.identity import is_dead_neighbour, own_identity, process_start
+from federate.runtime.identity import (
+    describe_holder,
+    is_dead_neighbour,
+    own_identity,
+    process_exists,
+    process_start,
+)
 
 OURS = "host_boot_ns_100_777"
 
@@ -52,3 +58,30 @@ def test_own_identity_is_stable_and_alive() -> None:
 def test_an_absent_process_has_no_start() -> None:
     """Above the greatest process id there is nobody."""
     assert process_start(2**22 + 7) is None
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_process_whose_start_cannot_be_read_is_dead_only_if_it_is_not_there(exists: bool) -> None:
+    """A /proc that hides a living holder must not make it look dead."""
+    holder = "host_boot_ns_200_5"
+    assert is_dead_neighbour(holder, OURS, lambda _: None, lambda _: exists) is not exists
+
+
+def test_existence_is_asked_of_the_kernel() -> None:
+    """We exist, and nobody does above the greatest process id."""
+    assert process_exists(os.getpid())
+    assert not process_exists(2**22 + 7)
+
+
+@pytest.mark.parametrize(
+    ("identity", "words"),
+    [
+        ("my_host_boot_ns_200_5", "my_host (pid 200)"),
+        ("federate-0", "federate-0"),
+        ("host_0011", "host_0011"),
+        ("", ""),
+    ],
+)
+def test_a_holder_is_told_as_host_and_process(identity: str, words: str) -> None:
+    """People read a host and a pid; a name of another kind stays as it is."""
+    assert describe_holder(identity) == words
