@@ -49,6 +49,11 @@ check: $(READY) ## Check format, lint, types and layers; changes nothing.
 	@echo 'Types:' && $(RUN) mypy
 	@echo 'Layers:' && $(VENV)/bin/lint-imports
 
+.PHONY: coverage
+coverage: $(READY) ## Run unit and law tests, and tell of each module which branches they do not reach.
+	@$(RUN) coverage run -m pytest -q tests/unit tests/laws $(ARGS)
+	@$(RUN) coverage report --show-missing --skip-covered --fail-under=95
+
 .PHONY: format
 format: $(READY) ## Format all code, and mend what the linter can mend.
 	@$(RUN) ruff format
