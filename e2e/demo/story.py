@@ -28,8 +28,9 @@ they become Running and Ready, but nothing runs in them."""
 
 SELECTION = """\
 The pods ask for the virtual node:
-  nodeSelector: {kubernetes.io/hostname: edge, type: virtual-kubelet}
-  tolerations:  [{key: virtual-kubelet.io/provider, operator: Exists}]"""
+  nodeSelector: {kubernetes.io/hostname: edge}
+  tolerations:
+  - {key: virtual-kubelet.io/provider, operator: Equal, value: federate, effect: NoSchedule}"""
 
 
 class Story:

@@ -36,7 +36,7 @@ RECONCILE_TIMEOUT_SECONDS = 120.0
 """Bound of one reconcile: longer than any request's own bound, so that it only ends what hangs."""
 SLOW_BASE_SECONDS = 5.0
 """First delay where only a person or another controller can change the outcome."""
-SLOW_CAP_SECONDS = 300.0
+SLOW_CAP_SECONDS = 120.0
 """Longest such delay: how long a repaired object may go unnoticed if no event tells of it."""
 QUIET_CONFLICTS = 3
 """Conflicts in a row that are ordinary life with other writers and not worth a warning."""

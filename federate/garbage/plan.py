@@ -21,6 +21,7 @@ class Orphan:
 
     mirror: ObjectKey
     uid: str
+    hub_id: str
     hub_pod: ObjectKey
     hub_pod_uid: str
     node_name: str
@@ -67,6 +68,7 @@ def _orphan(mirror: JsonObject, reason: str) -> Orphan:
     return Orphan(
         mirror=key_of(mirror),
         uid=uid_of(mirror),
+        hub_id=origin.scope.hub_id,
         hub_pod=origin.pod,
         hub_pod_uid=origin.pod_uid,
         node_name=origin.scope.node_name,

@@ -60,6 +60,7 @@ async def remove_orphan(hub: ClusterPort, target: ClusterPort, orphan: Orphan) -
     try:
         hub_pod = await hub.get(PODS, orphan.hub_pod)
     except NotFound:
+        await IdentityGuard(hub, orphan.hub_id).confirm()
         hub_pod = {}
     if uid_of(hub_pod) == orphan.hub_pod_uid:
         return "kept: its hub pod exists"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 
-from federate.mirror.refusal import Refusal, refusal_of
+from federate.mirror.refusal import Refusal, refusal_of, stripped_refusal
 from federate.mirror.render import metadata_changes
 from federate.mirror.steps import (
     AnchorState,
@@ -395,6 +395,11 @@ def _why_not(
             reason=PodReason.PREDECESSOR_TERMINATING,
             message=f"the mirror of an earlier pod of this name still ends in {rules.target_name}",
         )
+    return _why_not_now(view, rules, hub_pod)
+
+
+def _why_not_now(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> Refusal | None:
+    """What the target answered before, or does not answer now."""
     if view.occupant:
         return Refusal(
             reason=PodReason.NAME_TAKEN,
@@ -403,6 +408,8 @@ def _why_not(
             "rename this pod",
             clears_intent=True,
         )
+    if view.was_stripped and not may_run_again(hub_pod):
+        return stripped_refusal(rules.target_name)
     if not view.target_reachable:
         return Refusal(
             reason=PodReason.TARGET_UNREACHABLE,

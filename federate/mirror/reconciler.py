@@ -29,7 +29,7 @@ from federate.flow.controller import Again, Done, Elsewhere, Outcome
 from federate.flow.ratebound import RateBound
 from federate.mirror.ground import Ground
 from federate.mirror.plan import plan_pod
-from federate.mirror.refusal import CreateFailure, Refusal, create_failure_of
+from federate.mirror.refusal import CreateFailure, Refusal, create_failure_of, stripped_refusal
 from federate.mirror.render import metadata_changes, render_mirror
 from federate.mirror.steps import (
     CreateMirror,
@@ -137,6 +137,9 @@ class _Memory:
     """A create went unanswered at that time."""
     last_state: JsonObject | None = None
     """The mirror as it was last seen before it vanished."""
+    stripped: JsonObject | None = None
+    """A pod of our own making whose marks the target took off; it is still to be taken back."""
+    was_stripped: bool = False
     futile: str = ""
     futile_metadata: str = ""
 
@@ -319,6 +322,7 @@ class _Pass:
             anchor_fresh=self._anchor_fresh,
             occupant=self._occupant,
             unmarked=self._unmarked,
+            was_stripped=memory.was_stripped,
             target_reachable=ports.target_reachable(),
             futile=memory.futile,
             futile_metadata=memory.futile_metadata,
@@ -410,7 +414,11 @@ class _Pass:
     def _recorded_uid(self) -> str:
         hub_pod = self._ports.hub_pods.get(self._key)
         record = record_of(hub_pod) if hub_pod is not None else None
-        return record.mirror_uid if record is not None and record.mirror_uid else "none"
+        if record is not None and record.mirror_uid:
+            return record.mirror_uid
+        memory = self._owner._memories.get(uid_of(hub_pod) if hub_pod is not None else "")
+        seen = uid_of(memory.last_state) if memory is not None and memory.last_state else ""
+        return seen or "none"
 
     def _check_shown(self, store: Store, found: JsonObject) -> None:
         """Stop where the store does not believe a read: its absence must not decide anything."""
@@ -518,6 +526,7 @@ class _Pass:
         anchor = self._ports.ground.anchor(self._mirror_key.namespace)
         if hub_pod is None or anchor is None:
             return
+        await self._take_back(self._owner.memory(uid_of(hub_pod)))
         body = render_mirror(
             hub_pod,
             origin=Origin(scope=self._scope, pod=self._key, pod_uid=uid_of(hub_pod)),
@@ -553,23 +562,33 @@ class _Pass:
                 ) from error
             raise
         if not is_marked:
-            await self._undo_unmarked(reply)
+            await self._undo_unmarked(uid_of(hub_pod), reply)
         log.info("mirror created", mirror=str(self._mirror_key), uid=uid_of(reply))
 
-    async def _undo_unmarked(self, reply: JsonObject) -> None:
+    async def _undo_unmarked(self, hub_pod_uid: str, reply: JsonObject) -> None:
         """Take back a pod whose marks the target stripped at creation: nobody could find it again.
 
         It is ours beyond doubt: the reply to our own create names its uid.
         """
-        await self._ports.target.delete(PODS, key_of(reply), uid=uid_of(reply))
-        refusal = Refusal(
-            reason=PodReason.MARKS_REMOVED,
-            message=f"{self._target_name} strips federate's labels or annotations from new pods "
-            "(an admission webhook or policy); let federate.dev/ keys pass there",
-            clears_intent=True,
-        )
+        memory = self._owner.memory(hub_pod_uid)
+        memory.stripped, memory.was_stripped = reply, True
+        await self._take_back(memory)
+        refusal = stripped_refusal(self._target_name)
         await self._tell_failure(CreateFailure(refusal=refusal, slow=True))
         raise Rejected(refusal.message, cluster=self._target_name, verb="create", subject="pod")
+
+    async def _take_back(self, memory: _Memory) -> None:
+        """Delete a stripped pod under its uid; it stays on the list until the target answers."""
+        if memory.stripped is None:
+            return
+        self._ports.fence()
+        try:
+            await self._ports.target.delete(
+                PODS, key_of(memory.stripped), uid=uid_of(memory.stripped)
+            )
+        except Conflict:
+            log.info("a stripped pod is gone already", pod=str(key_of(memory.stripped)))
+        memory.stripped = None
 
     @property
     def _target_name(self) -> str:

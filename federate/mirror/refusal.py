@@ -118,6 +118,17 @@ def create_failure_of(error: ClusterError, *, target_name: str) -> CreateFailure
     return _unsure(PodReason.TARGET_ERROR, words, is_void=False)
 
 
+def stripped_refusal(target_name: str) -> Refusal:
+    """Say that the target takes federate's marks off new pods."""
+    return Refusal(
+        reason=PodReason.MARKS_REMOVED,
+        message=f"{target_name} strips federate's labels or annotations from new pods (an "
+        "admission webhook or policy): let federate.dev/ keys pass there. A pod that may run once "
+        "is tried again when federate is started again",
+        clears_intent=True,
+    )
+
+
 def _unsure(reason: PodReason, message: str, *, is_void: bool) -> CreateFailure:
     return CreateFailure(refusal=Refusal(reason=reason, message=message, clears_intent=is_void))
 

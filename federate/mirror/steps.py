@@ -63,6 +63,8 @@ class PodView:
     """An object that is not ours has the mirror's name."""
     unmarked: bool = False
     """The mirror on record is there, by its uid, but somebody took its marks off."""
+    was_stripped: bool = False
+    """The target took the marks off a mirror as it was created, which was then taken back."""
     target_reachable: bool = True
     futile: str = ""
     """Fingerprint of a write the hub answered without taking it; see `plan_hub_write`."""

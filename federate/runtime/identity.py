@@ -20,23 +20,29 @@ _ENDED_STATES = ("Z", "X")  # dead, and merely not yet reaped by its parent
 
 def process_start(pid: int) -> str | None:
     """Return when a process started, in ticks since boot; None where none is alive."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in _ENDED_STATES else fields[_START_FIELD]
+    fields = _stat_fields(pid)
+    return None if not fields or fields[0] in _ENDED_STATES else fields[_START_FIELD]
 
 
 def process_exists(pid: int) -> bool:
-    """Tell whether a living process has that pid, whoever's it is."""
+    """Tell whether a living process has that pid, whoever's it is and whatever we may read."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return process_start(pid) is not None or not Path(f"/proc/{pid}").exists()
+    fields = _stat_fields(pid)
+    return not fields or fields[0] not in _ENDED_STATES
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Read what follows the command's name in /proc/PID/stat; empty where it cannot be read."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
 
 
 def own_identity() -> str:

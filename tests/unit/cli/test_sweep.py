@@ -63,6 +63,7 @@ def orphan(name: str) -> Orphan:
     return Orphan(
         mirror=ObjectKey("ns", name),
         uid="u",
+        hub_id="hub",
         hub_pod=ObjectKey("shop", name),
         hub_pod_uid="h",
         node_name="edge",

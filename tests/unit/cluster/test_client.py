@@ -324,6 +324,27 @@ async def test_an_error_that_is_no_status() -> None:
             await b.client.get(PODS, KEY)
 
 
+NOT_FOUND_ELSEWHERE: dict[str, Reply] = {
+    "html": answer(b"<html>404</html>", status=404),
+    "plain text": answer(b"404 page not found", status=404),
+    "empty": answer(b"", status=404),
+    "a status without a reason": failure(404),
+    "a status with another reason": failure(404, "NoSuchRoute"),
+}
+
+
+@pytest.mark.parametrize("said", NOT_FOUND_ELSEWHERE)
+async def test_a_404_that_is_not_the_api_servers_is_no_absence(said: str) -> None:
+    """A proxy's 404 decides about no object: neither a read nor a delete takes it for gone."""
+    async with bench(NOT_FOUND_ELSEWHERE[said]) as b:
+        with pytest.raises(ServerFault):
+            await b.client.get(PODS, KEY)
+        with pytest.raises(ServerFault):
+            await b.client.delete(PODS, KEY, uid="u")
+        with pytest.raises(ServerFault):
+            await b.client.list(PODS)
+
+
 # --- the transport -----------------------------------------------------------------------------
 
 
@@ -500,6 +521,18 @@ async def test_a_list_reads_all_pages() -> None:
         common | {"continue": "t2"},
     ]
     assert {s.path for s in b.seen} == {"/api/v1/pods"}
+
+
+@pytest.mark.parametrize("kind", [None, "", "Pod", "Status", "PodListing"])
+async def test_a_reply_that_is_no_list_is_no_empty_list(kind: str | None) -> None:
+    """JSON from somewhere on the way, without the kind of a list, must not look like absence."""
+    said = {"metadata": {"resourceVersion": "9"}, "items": []} | ({"kind": kind} if kind else {})
+    async with bench(answer(said)) as b:
+        with pytest.raises(ServerFault, match="no list"):
+            await b.client.list(PODS)
+    async with bench(page("a", token="t"), answer(said)) as b:
+        with pytest.raises(ServerFault, match="no list"):
+            await b.client.list(PODS)
 
 
 async def test_an_expired_page_starts_the_list_again() -> None:

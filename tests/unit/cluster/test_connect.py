@@ -502,6 +502,25 @@ async def test_a_broken_file_keeps_what_worked(tmp_path: Path) -> None:
     assert token_of(await credentials.current()) == "two"
 
 
+@pytest.mark.parametrize("is_refused", [True, False])
+async def test_another_current_context_moves_nobody(tmp_path: Path, is_refused: bool) -> None:
+    """`kubectl config use-context` on the file later does not lead to another cluster."""
+    clock = Clock()
+    path = kubeconfig(tmp_path, "https://10.0.0.1", user={"token": "one"})
+    credentials = await credentials_of(path, clock)
+    first = await credentials.current()
+    content = yaml.safe_load(path.read_text())
+    content["clusters"].append({"name": "d", "cluster": {"server": "https://10.0.0.2"}})
+    content["contexts"].append({"name": "y", "context": {"cluster": "d", "user": "u"}})
+    content["current-context"] = "y"
+    content["users"][0]["user"]["token"] = "two"
+    path.write_text(yaml.safe_dump(content))
+    clock.now = RELOAD_SECONDS
+    second = await (credentials.renew(first) if is_refused else credentials.current())
+    assert second.server == first.server == "https://10.0.0.1"
+    assert token_of(second) == "two"
+
+
 async def test_renewals_are_rare(tmp_path: Path) -> None:
     """Many refusals at once lead to one run of the plugin, and one more only after a while."""
     clock = Clock()

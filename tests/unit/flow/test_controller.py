@@ -189,12 +189,12 @@ async def test_a_throttled_key_honours_the_servers_wish() -> None:
 @pytest.mark.parametrize("error", [Rejected("invalid"), NotOurs("no mark")])
 @virtual_time
 async def test_what_only_people_can_heal_is_retried_slowly(error: Exception) -> None:
-    """An invalid object is tried again after 5 s, doubling up to 5 minutes."""
+    """An invalid object is tried again after 5 s, doubling up to 2 minutes."""
     queue, reconcile = make_queue(), Scripted([error] * 8)
     async with running(queue, reconcile):
         queue.add("a", "sync")
         await asyncio.sleep(3000)
-    assert reconcile.gaps() == [near(min(300, 5.0 * 2**n)) for n in range(8)]
+    assert reconcile.gaps() == [near(min(120, 5.0 * 2**n)) for n in range(8)]
 
 
 @virtual_time

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from federate.errors import ClusterError, Forbidden, LeadershipLost
-from federate.garbage.namespaces import NamespaceKeeper
+from federate.garbage.namespaces import IN_FLIGHT_SECONDS, NamespaceKeeper
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION
 from federate.model.naming import anchor_name
 from federate.model.objects import JsonDict, ObjectKey
@@ -226,3 +226,44 @@ async def test_c22_a_namespace_made_anew_meanwhile_is_kept() -> None:
     b.target.faults = replace_now
     await b.keeper.give_back()
     assert "deletionTimestamp" not in b.target.read(NAMESPACES, KEY)["metadata"]
+
+
+async def test_c22_pods_that_arrive_during_the_wait_keep_the_namespace() -> None:
+    """A create that was under way when the anchor was forgotten shows before the delete."""
+    b = Bench()
+    b.meanwhile = lambda: b.target.add(PODS, pod("late", namespace=NAME).build())
+    assert await b.keeper.give_back() == []
+    assert b.slept == [IN_FLIGHT_SECONDS]
+    assert b.target.writes() == []
+
+
+async def test_c22_a_hub_namespace_that_comes_back_during_the_wait_keeps_the_namespace() -> None:
+    """All looks are repeated at the last moment."""
+    b = Bench()
+    b.meanwhile = lambda: b.hub.add_namespace("shop")
+    assert await b.keeper.give_back() == []
+    assert b.target.writes() == []
+
+
+async def test_c22_a_namespace_used_during_the_wait_is_kept_by_its_version() -> None:
+    """The delete names uid and version that were found empty, so any use since defeats it."""
+    b = Bench()
+    found = b.target.read(NAMESPACES, KEY)["metadata"]
+    b.meanwhile = lambda: b.target.edit(
+        NAMESPACES, KEY, lambda n: n["metadata"]["annotations"].update(used="now")
+    )
+    assert await b.keeper.give_back() == []
+    [delete] = b.target.writes()
+    named = {name: found[name] for name in ("uid", "resourceVersion")}
+    assert (delete.body or {})["preconditions"] == named
+    assert "deletionTimestamp" not in b.target.read(NAMESPACES, KEY)["metadata"]
+
+
+async def test_c51_absence_on_another_hub_gives_nothing_back() -> None:
+    """Where the hub's client speaks to another cluster its NotFound says nothing."""
+    b = Bench()
+    b.is_elsewhere = True
+    with pytest.raises(LeadershipLost):
+        await b.keeper.give_back()
+    assert b.target.writes() == []
+    assert b.forgotten == []

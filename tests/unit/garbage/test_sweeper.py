@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
-from federate.cluster.identity import cluster_identity
-from federate.errors import ServerFault, Unreachable
+from federate.cluster.identity import CONFIRMED_SECONDS, IdentityGuard, cluster_identity
+from federate.errors import (
+    ClusterError,
+    Forbidden,
+    LeadershipLost,
+    NotFound,
+    ServerFault,
+    Unreachable,
+)
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.plan import Orphan
 from federate.garbage.sweeper import Sweeper, remove_orphan, survey, survey_scope
@@ -30,6 +38,7 @@ class Bench:
         self.hub.add(NAMESPACES, {"metadata": {"name": "kube-system", "uid": SCOPE.hub_id}})
         self.target = FakeCluster("berlin", ManualClock())
         self.woken: list[ObjectKey] = []
+        self.is_elsewhere = False
         self.sweeper = Sweeper(
             hub=self.hub.client(),
             target=self.target.client(),
@@ -47,7 +56,8 @@ class Bench:
         )
 
     async def _agree(self) -> None:
-        pass
+        if self.is_elsewhere:
+            raise LeadershipLost("the hub is another cluster")
 
     async def _forget(self, _namespace: str) -> None:
         raise AssertionError("no namespace of these tests may be given back")
@@ -71,6 +81,53 @@ async def test_a_hub_is_known_by_its_kube_system_uid() -> None:
     hub = FakeCluster("hub", ManualClock())
     system = hub.read(NAMESPACES, ObjectKey("", "kube-system"))
     assert await cluster_identity(hub.client()) == uid_of(system)
+
+
+async def test_c51_a_hub_that_is_still_the_same_is_asked_once_in_a_while() -> None:
+    """A confirmation counts for two seconds: a burst of deletions asks once."""
+    clock = ManualClock()
+    hub = FakeCluster("hub", clock)
+    guard = IdentityGuard(hub.client(), await cluster_identity(hub.client()), clock=clock)
+    hub.calls.clear()
+    for _ in range(3):
+        await guard.confirm()
+    clock.advance(CONFIRMED_SECONDS - 0.1)
+    await guard.confirm()
+    assert len(hub.calls) == 1
+    clock.advance(0.1)
+    await guard.confirm()
+    assert len(hub.calls) == 2
+
+
+async def test_c51_another_hub_is_never_confirmed() -> None:
+    """Another kube-system uid is another cluster, every time it is asked."""
+    clock = ManualClock()
+    hub = FakeCluster("hub", clock)
+    guard = IdentityGuard(hub.client(), "the-uid-we-began-with", clock=clock)
+    for _ in range(2):
+        with pytest.raises(LeadershipLost, match="another cluster"):
+            await guard.confirm()
+    assert len(hub.calls) == 2
+
+
+@pytest.mark.parametrize("way", ["down", "forbidden", "absent"])
+async def test_c51_a_hub_that_does_not_tell_who_it_is_is_not_confirmed(way: str) -> None:
+    """Unreadable is neither the same nor another, and is not remembered as either."""
+    clock = ManualClock()
+    hub = FakeCluster("hub", clock)
+    guard = IdentityGuard(hub.client(), await cluster_identity(hub.client()), clock=clock)
+    if way == "down":
+        hub.go_down()
+    else:
+        error = NotFound("no", status=404) if way == "absent" else Forbidden("no", status=403)
+        hub.faults = lambda _call: Refuse(error)
+    with pytest.raises(ClusterError):
+        await guard.confirm()
+    hub.come_up()
+    hub.faults = None
+    before = len(hub.calls)
+    await guard.confirm()
+    assert len(hub.calls) == before + 1
 
 
 async def test_a_survey_reads_the_target_first() -> None:
@@ -187,6 +244,19 @@ async def test_c51_a_mirror_replaced_at_the_last_moment_is_kept() -> None:
     assert b.target.find(PODS, MIRROR) is not None
 
 
+async def test_c51_an_orphan_of_another_hub_is_kept() -> None:
+    """Between survey and removal the hub's client came to speak to another cluster."""
+    b = Bench()
+    b.add_mirror(mirror())
+    orphan = await b.orphan()
+    b.hub.edit(
+        NAMESPACES, ObjectKey("", "kube-system"), lambda n: n["metadata"].update(uid="another")
+    )
+    with suppress(LeadershipLost):
+        await b.remove(orphan)
+    assert b.target.writes() == []
+
+
 @pytest.mark.parametrize("side", ["hub", "target"])
 async def test_c51_without_a_complete_reading_nothing_is_deleted(side: str) -> None:
     """A side that does not answer ends the removal."""
@@ -212,6 +282,17 @@ async def test_a_pass_wakes_orphans_and_deletes_nothing_itself() -> None:
         assert len(found.orphans) == 1
     assert b.woken == [WEB, WEB]
     assert b.sweeper.unknown_mirrors == 1
+    assert b.target.writes() == b.hub.writes() == []
+
+
+async def test_c51_a_pass_on_another_hub_finds_no_orphans() -> None:
+    """What another cluster does not list wakes nothing, and ends the leadership."""
+    b = Bench()
+    b.add_mirror(mirror())
+    b.is_elsewhere = True
+    with pytest.raises(LeadershipLost):
+        await b.sweeper.sweep()
+    assert b.woken == []
     assert b.target.writes() == b.hub.writes() == []
 
 

@@ -13,9 +13,15 @@ from federate.cluster.store import Store
 from federate.errors import Forbidden, NotOurs, ServerFault, Unreachable
 from federate.mirror.ground import POD_SECURITY_LABEL, Ground, GroundRules
 from federate.mirror.steps import AnchorState
-from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION
+from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, USED_AT_ANNOTATION
 from federate.model.naming import NamespaceStrategy
-from federate.model.objects import ObjectKey, annotations_of, labels_of, uid_of
+from federate.model.objects import (
+    ObjectKey,
+    annotations_of,
+    labels_of,
+    resource_version_of,
+    uid_of,
+)
 from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 from tests.support.clock import ManualClock, virtual_time
 from tests.support.fakeclient import Call, Fault, LostReply, Refuse
@@ -202,6 +208,41 @@ async def test_a_terminating_anchor_owns_nothing() -> None:
     stage.target.edit(CONFIGMAPS, ANCHOR, lambda c: c["metadata"].update(finalizers=["x.com/y"]))
     stage.target.delete_by_user(CONFIGMAPS, ANCHOR)
     assert await stage.ground.look_up_anchor(TARGET_NAMESPACE) is AnchorState.GONE
+
+
+@virtual_time
+@pytest.mark.parametrize("way", ["terminating", "absent"])
+async def test_a_namespace_that_goes_takes_its_anchor_along(way: str) -> None:
+    """It is an uninstall even while the anchor still stands: nothing new is made there."""
+    stage = Stage()
+    await stage.ground.prepare("default")
+    if way == "terminating":
+        stage.target.delete_by_user(NAMESPACES, ObjectKey("", TARGET_NAMESPACE))
+    else:
+        stage.target.store.remove(NAMESPACES, ObjectKey("", TARGET_NAMESPACE))
+    assert await stage.ground.look_up_anchor(TARGET_NAMESPACE) is AnchorState.GONE
+    assert stage.target.find(CONFIGMAPS, ANCHOR) is not None
+    assert stage.ground.anchor(TARGET_NAMESPACE) is None
+    assert stage.ground.uninstalled() == [TARGET_NAMESPACE]
+
+
+@virtual_time
+async def test_a_namespace_that_is_used_anew_changes_its_version() -> None:
+    """Whoever found it empty before cannot delete it after; a new one needs no such word."""
+    stage = Stage()
+    key = ObjectKey("", TARGET_NAMESPACE)
+    await stage.ground.prepare("default")
+    made = stage.target.read(NAMESPACES, key)
+    assert USED_AT_ANNOTATION not in annotations_of(made)
+    stage.target.delete_by_user(CONFIGMAPS, ANCHOR)
+    stage.register.known.clear()
+    stage.ground = stage.fresh()
+    await stage.ground.prepare("default")
+    used = stage.target.read(NAMESPACES, key)
+    assert annotations_of(used)[USED_AT_ANNOTATION].startswith("2026-01-01T00:00:00")
+    assert resource_version_of(used) != resource_version_of(made)
+    [note] = [c for c in stage.target.writes() if c.verb == "patch"]
+    assert (note.body or {})["metadata"]["uid"] == uid_of(made)
 
 
 @virtual_time

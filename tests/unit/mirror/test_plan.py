@@ -29,6 +29,7 @@ from federate.mirror.steps import (
     PodView,
     PrepareGround,
     Step,
+    Wait,
     WriteHubPod,
     lane_of,
     touches_target,
@@ -258,6 +259,43 @@ def test_c20_an_old_intent_is_carried_out_where_a_second_run_is_allowed(policy: 
     """A pod that restarts anyway is created, however old the intent."""
     hub = intending(hub_pod().with_restart_policy(policy), at="2025-01-01T00:00:00Z").build()
     assert isinstance(plan(sure(hub)), CreateMirror)
+
+
+@pytest.mark.parametrize("at", ["2026-01-01T00:59:50Z", "2025-12-31T00:00:00Z"])
+def test_c20_after_an_unanswered_create_a_pod_that_may_run_once_waits_for_the_watch(
+    at: str,
+) -> None:
+    """Absence before the watch has spoken says neither that it ran nor that it did not."""
+    hub = intending(hub_pod().with_restart_policy("Never"), at=at).build()
+    assert isinstance(plan(view(hub, in_doubt=True)), LookUpMirror)
+    step = plan(sure(hub, in_doubt=True))
+    assert isinstance(step, Wait)
+    assert step.after_seconds > 0
+    assert not isinstance(plan(sure(hub)), Wait)
+
+
+def test_c20_after_an_unanswered_create_a_pod_that_may_run_again_goes_on() -> None:
+    """One direct read, and no wait: a second run does no harm."""
+    hub = intending(hub_pod().with_restart_policy("Always")).build()
+    assert isinstance(plan(view(hub, in_doubt=True)), LookUpMirror)
+    assert isinstance(plan(sure(hub, in_doubt=True)), CreateMirror)
+
+
+def test_c20_a_mirror_that_shows_ends_the_wait() -> None:
+    """What an unanswered create made is adopted, however quiet the watch is."""
+    hub = intending(hub_pod().with_restart_policy("Never")).build()
+    step = plan(sure(hub, mirror().build(), in_doubt=True))
+    assert record_of(outcome(hub, step)) is not None
+    assert "mirror-web" in record_text(outcome(hub, step))
+
+
+@pytest.mark.parametrize("ending", [True, False])
+def test_c43_an_unmarked_mirror_is_neither_lost_nor_let_go(ending: bool) -> None:
+    """Somebody took the marks off: the hub pod stays as it is, living or terminating."""
+    hub = recording(hub_pod().running())
+    seen = sure((hub.terminating() if ending else hub).build(), unmarked=True)
+    assert isinstance(plan(seen), Nothing)
+    assert not isinstance(plan(replace(seen, unmarked=False)), Nothing)
 
 
 def test_c20_a_pod_that_was_seen_started_is_never_created_again() -> None:

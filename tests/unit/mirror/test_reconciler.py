@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,16 +18,19 @@ from federate.errors import (
     ServerFault,
     Throttled,
 )
+from federate.mirror.reconciler import PodReconciler
 from federate.mirror.steps import Lane
 from federate.model.marks import (
     HUB_LABEL,
     HUB_NAMESPACE_ANNOTATION,
+    HUB_POD_UID_LABEL,
     RECORD_ANNOTATION,
     record_of,
 )
 from federate.model.objects import (
     JsonDict,
     ObjectKey,
+    annotations_of,
     condition_of,
     is_terminating,
     labels_of,
@@ -41,7 +45,8 @@ from tests.support.builders import pod
 from tests.support.clock import virtual_time
 from tests.support.fakeclient import Call, Delay, Fault, LostReply, LostRequest, Refuse
 from tests.support.fakecluster import FakeCluster
-from tests.support.worlds import ANCHOR, SCOPE, TARGET_NAMESPACE, World
+from tests.support.fakestore import Signal
+from tests.support.worlds import ANCHOR, RULES, SCOPE, TARGET_NAMESPACE, World, agreed
 
 A = ObjectKey("default", "a")
 
@@ -93,6 +98,37 @@ def vanish_in(world: World) -> None:
     """The mirror is gone without having been deleted, as after a lost etcd."""
     with world.others():
         world.target.store.remove(PODS, world.mirror_key(A))
+
+
+def silence(world: World) -> Callable[[], None]:
+    """The mirrors' watch says nothing more; what is returned lets it tell all that it missed."""
+    store = world.target.store
+    silenced = [w for w in store.watches if w.client == "target" and w.resource == PODS]
+    for watching in silenced:
+        store.close_watch(watching)
+
+    def speak() -> None:
+        for watching in silenced:
+            watching.messages.put_nowait(Signal.BREAK)  # it is opened anew where it stopped
+
+    return speak
+
+
+def once(verb: str, fault: Fault, *, client: str = "target") -> Callable[[Call], Fault | None]:
+    """The first such request about pods meets the fault."""
+    left = [fault]
+
+    def fault_of(call: Call) -> Fault | None:
+        hit = call.client == client and call.verb == verb and call.resource == PODS
+        return left.pop() if hit and left else None
+
+    return fault_of
+
+
+def unmark(world: World) -> None:
+    """Somebody in the target takes federate's labels off the mirror."""
+    with world.others():
+        world.target.edit(PODS, world.mirror_key(A), lambda p: p["metadata"].pop("labels"))
 
 
 def refuse(verb: str, error: ClusterError) -> Callable[[Call], Fault | None]:
@@ -770,3 +806,396 @@ async def test_keys_are_woken_in_the_lane_of_their_next_step() -> None:
         await asyncio.sleep(1.0)
         assert reconciler.lane_of_key(A) == Lane.DELETE
         assert not reconciler.unsettled_keys()
+
+
+# --- a create that went unanswered ----------------------------------------------------------------
+
+
+@virtual_time
+async def test_c20_a_run_that_came_and_went_behind_a_silent_watch_is_not_repeated() -> None:
+    """The reply was lost and the watch is quiet: a Never pod waits, then learns that it ran."""
+    world = World(with_nets=False)
+    async with world.running():
+        speak = silence(world)
+        world.fault_of = once("create", LostReply())
+        world.submit(pod("a").with_restart_policy("Never"))
+        await asyncio.sleep(0.2)
+        world.play(A, "Running")
+        vanish_in(world)
+        await asyncio.sleep(30.0)
+        uid = uid_of(hub_pod_of(world))
+        assert world.witness.mirrors_made == {uid: 1}
+        assert phase_of(hub_pod_of(world)) == "Pending"
+        speak()
+        await asyncio.sleep(30.0)
+        assert world.witness.mirrors_made == {uid: 1}
+        assert [len(runs) for runs in world.witness.runs.values()] == [1]
+        assert status_of(hub_pod_of(world))["reason"] == "MirrorLost"
+        sound(world)
+
+
+@virtual_time
+async def test_c20_a_create_that_was_lost_is_repeated_once_the_watch_was_heard() -> None:
+    """The request never arrived: any word of the watch from after it lets the Never pod go on."""
+    world = World(with_nets=False)
+    async with world.running():
+        world.fault_of = once("create", LostRequest())
+        world.submit(pod("a").with_restart_policy("Never"))
+        await asyncio.sleep(15.0)
+        assert len(calls(world.target, "create")) == 1
+        world.target.bookmark()
+        await asyncio.sleep(10.0)
+        assert len(calls(world.target, "create")) == 2
+        assert world.witness.mirrors_made == {uid_of(hub_pod_of(world)): 1}
+        world.play(A, "Running")
+        await asyncio.sleep(1.0)
+        sound(world)
+
+
+@virtual_time
+async def test_c20_a_pod_that_may_run_again_does_not_wait_for_the_watch() -> None:
+    """Behind the same silence an Always pod is created anew at once."""
+    world = World(with_nets=False)
+    async with world.running():
+        speak = silence(world)
+        world.fault_of = once("create", LostRequest())
+        world.submit(pod("a").with_restart_policy("Always"))
+        await asyncio.sleep(10.0)
+        assert len(calls(world.target, "create")) == 2
+        assert world.mirror(A) is not None
+        speak()
+        await asyncio.sleep(10.0)
+        sound(world)
+
+
+@virtual_time
+async def test_c20_an_intent_whose_reply_was_lost_is_our_own() -> None:
+    """The hub took the intent and did not say so: however late, the Never pod is made, not lost."""
+    world = World(with_nets=False)
+    async with world.running():
+        lose = once("patch", LostReply(), client="hub")
+
+        def lose_and_go_away(call: Call) -> Fault | None:
+            fault = lose(call)
+            if fault is not None:
+                world.target_reachable = False
+            return fault
+
+        world.fault_of = lose_and_go_away
+        world.submit(pod("a").with_restart_policy("Never"))
+        await asyncio.sleep(60.0)
+        assert record_of(hub_pod_of(world)) is not None
+        assert waits_for(world) == "TargetUnreachable"
+        world.heal()
+        await asyncio.sleep(40.0)
+        assert len(calls(world.target, "create")) == 1
+        assert "MirrorLost" not in world.process.events.reasons
+        assert phase_of(hub_pod_of(world)) == "Pending"
+        sound(world)
+
+
+@virtual_time
+async def test_c20_ground_that_cannot_be_made_voids_no_intent() -> None:
+    """What the namespace was refused with says nothing of a create that may be under way."""
+    world = World(with_nets=False)
+    intent = f'{{"podUID":"uid-a","namespace":"{TARGET_NAMESPACE}","name":"a","intendedAt":"%s"}}'
+    marked = pod("a").bound_to("edge").with_annotations({RECORD_ANNOTATION: intent % "2026"})
+    with world.others():
+        world.hub.add(PODS, marked.build())
+    world.fault_of = lambda call: (
+        Refuse(forbidden("no")) if (call.verb, call.resource) == ("create", NAMESPACES) else None
+    )
+    async with world.running():
+        await asyncio.sleep(5.0)
+        assert waits_for(world) == "Forbidden"
+        assert record_of(hub_pod_of(world)) is not None
+
+
+# --- marks that somebody removes ------------------------------------------------------------------
+
+
+@virtual_time
+async def test_c43_a_mirror_that_lost_its_marks_keeps_its_hub_pod() -> None:
+    """It still runs: the hub pod stays Running and says MarksRemoved, and follows its end."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        unmark(world)
+        await asyncio.sleep(120.0)
+        assert phase_of(hub_pod_of(world)) == "Running"
+        assert not is_terminating(hub_pod_of(world))
+        assert "MarksRemoved" in world.process.events.reasons
+        assert not calls(world.target, "delete")
+        vanish_in(world)
+        await asyncio.sleep(420.0)  # nothing tells of it: the slowest pace, with its jitter
+        assert phase_of(hub_pod_of(world)) == "Failed"
+        assert len(calls(world.target, "create")) == 1
+        sound(world)
+
+
+@virtual_time
+async def test_c50_a_terminating_hub_pod_outlives_its_unmarked_mirror() -> None:
+    """Its containers may run: only a person may end them, and then the hub pod goes."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        unmark(world)
+        await asyncio.sleep(5.0)
+        with world.others():
+            world.hub.delete_by_user(PODS, A, grace_seconds=10)
+        await asyncio.sleep(120.0)
+        assert is_terminating(hub_pod_of(world))
+        assert "MarksRemoved" in world.process.events.reasons
+        assert not calls(world.target, "delete")
+        vanish_in(world)
+        await asyncio.sleep(420.0)
+        assert world.hub_pod(A) is None
+        assert not world.witness.broken
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_c43_marks_of_either_kind_make_a_mirror(where: str) -> None:
+    """One label that nothing selects by, or the annotations: without it nobody can be sure."""
+
+    @virtual_time
+    async def check() -> None:
+        world = World()
+        async with world.running():
+            await submitted(world)
+            taken = (
+                {HUB_POD_UID_LABEL} if where == "labels" else set(annotations_of(mirror_of(world)))
+            )
+
+            def take_off(found: JsonDict) -> None:
+                for name in taken:
+                    del found["metadata"][where][name]
+
+            with world.others():
+                world.target.edit(PODS, world.mirror_key(A), take_off)
+            await asyncio.sleep(60.0)
+            assert phase_of(hub_pod_of(world)) == "Running"
+            assert "MarksRemoved" in world.process.events.reasons
+            assert not world.witness.broken
+            before = len(world.hub.calls) + len(world.target.calls)
+            await asyncio.sleep(60.0)
+            assert len(world.hub.calls) + len(world.target.calls) - before < 100
+            with world.others():
+                world.hub.delete_by_user(PODS, A, grace_seconds=10)
+            await asyncio.sleep(60.0)
+            assert is_terminating(hub_pod_of(world))
+
+    check()
+
+
+@virtual_time
+@pytest.mark.parametrize("policy", ["Never", "Always"])
+async def test_c51_a_pod_whose_marks_the_target_strips_is_taken_back(policy: str) -> None:
+    """Nobody could find it again: it goes under the uid of the reply, and the hub pod says why."""
+    world = World()
+    made: list[str] = []
+
+    def strip(call: Call) -> Fault | None:
+        if (call.client, call.verb, call.resource) == ("target", "create", PODS):
+            assert call.body is not None
+            del call.body["metadata"]["labels"]  # the server gets this very body
+        if (call.client, call.verb, call.resource) == ("target", "delete", PODS):
+            made.append(uid_of(mirror_of(world)))
+        return None
+
+    async with world.running():
+        world.fault_of = strip
+        world.submit(pod("a").with_restart_policy(policy))
+        await asyncio.sleep(5.0)
+        assert world.mirror(A) is None
+        assert made
+        named = [(c.body or {})["preconditions"]["uid"] for c in calls(world.target, "delete")]
+        assert named == made
+        assert waits_for(world) == "MarksRemoved"
+        assert record_of(hub_pod_of(world)) is None
+        assert "MarksRemoved" in world.process.events.reasons
+        await asyncio.sleep(120.0)
+        # A pod that may run once may have started before it was taken back: it is not made again.
+        tries = len(calls(world.target, "create"))
+        assert tries == 1 if policy == "Never" else 2 <= tries <= 7
+        world.fault_of = None
+        await asyncio.sleep(420.0)
+        assert waits_for(world) == ("MarksRemoved" if policy == "Never" else "")
+        assert policy == "Never" or not world.differences()
+
+
+@virtual_time
+async def test_c51_taking_back_a_stripped_pod_is_tried_until_it_is_gone() -> None:
+    """One lost request does not leave a pod running that nobody knows of."""
+    world = World()
+    lose = once("delete", LostRequest())
+
+    def strip(call: Call) -> Fault | None:
+        if (call.client, call.verb, call.resource) == ("target", "create", PODS):
+            assert call.body is not None
+            call.body["metadata"].pop("labels", None)
+        return lose(call)
+
+    async with world.running():
+        world.fault_of = strip
+        world.submit(pod("a"))
+        await asyncio.sleep(600.0)
+        first = (calls(world.target, "delete")[0].body or {})["preconditions"]["uid"]
+        found = world.mirror(A)
+        assert found is None or uid_of(found) != first
+
+
+@virtual_time
+async def test_c43_marks_removed_before_the_record_are_no_loss() -> None:
+    """A controller strips labels right after a create whose reply was lost: the pod still runs."""
+    world = World()
+    lose = once("create", LostReply())
+
+    def lose_and_strip(call: Call) -> Fault | None:
+        fault = lose(call)
+        if fault is not None:
+            asyncio.get_running_loop().call_soon(
+                asyncio.get_running_loop().call_soon, unmark, world
+            )
+        return fault
+
+    async with world.running():
+        world.fault_of = lose_and_strip
+        world.submit(pod("a").with_restart_policy("Never"))
+        await asyncio.sleep(60.0)
+        assert world.mirror(A) is not None
+        assert "MirrorLost" not in world.process.events.reasons
+        assert phase_of(hub_pod_of(world)) != "Failed"
+
+
+# --- whose word is the last -----------------------------------------------------------------------
+
+
+@virtual_time
+async def test_c43_the_reply_of_a_delete_outranks_the_store() -> None:
+    """The mirror had succeeded unseen: its hub pod did too, whatever the watch had told."""
+    world = World(with_nets=False)
+    async with world.running():
+        world.submit(pod("a").with_restart_policy("Never").with_finalizers("example.com/theirs"))
+        await asyncio.sleep(2.0)
+        world.play(A, "Running")
+        await asyncio.sleep(1.0)
+        speak = silence(world)
+        world.play(A, "Succeeded")
+        with world.others():
+            world.hub.delete_by_user(PODS, A)
+        await asyncio.sleep(5.0)
+        assert world.mirror(A) is None
+        assert phase_of(hub_pod_of(world)) == "Succeeded"
+        speak()
+        await asyncio.sleep(5.0)
+        assert phase_of(hub_pod_of(world)) == "Succeeded"
+        assert not world.witness.broken
+
+
+@virtual_time
+async def test_c20_the_end_of_a_second_mirror_is_not_the_hub_pods() -> None:
+    """Only the mirror on record speaks for its hub pod, even after that is gone."""
+    world = World(with_nets=False)
+    elsewhere = ObjectKey("elsewhere", "a")
+    async with world.running():
+        await submitted(world)
+        second = mirror_of(world)
+        second["metadata"].update(namespace="elsewhere", uid="second")
+        second["status"]["phase"] = "Succeeded"
+        with world.others():
+            world.target.add(PODS, second)
+            world.target.store.remove(PODS, elsewhere)
+        await asyncio.sleep(5.0)
+        assert phase_of(hub_pod_of(world)) == "Running"
+        with world.others():
+            world.target.add(PODS, second)
+            vanish_in(world)
+            world.target.store.remove(PODS, elsewhere)
+        await asyncio.sleep(5.0)
+        assert status_of(hub_pod_of(world))["reason"] == "MirrorLost"
+
+
+@virtual_time
+async def test_a_label_the_target_undoes_at_once_is_not_written_for_ever() -> None:
+    """An admission that drops our change is asked once for each change, not in a loop."""
+    world = World()
+
+    def undo(call: Call) -> Fault | None:
+        if (call.client, call.verb, call.resource) == ("target", "patch", PODS):
+            assert call.body is not None
+            call.body["metadata"].pop("labels", None)
+        return None
+
+    async with world.running():
+        await submitted(world)
+        world.fault_of = undo
+        with world.others():
+            world.hub.edit(PODS, A, lambda p: p["metadata"].update(labels={"app": "web"}))
+        await asyncio.sleep(120.0)
+        assert 1 <= len(calls(world.target, "patch")) <= 2
+        world.fault_of = None
+        with world.others():
+            world.hub.edit(PODS, A, lambda p: p["metadata"].update(labels={"app": "db"}))
+        await asyncio.sleep(5.0)
+        assert labels_of(mirror_of(world))["app"] == "db"
+        sound(world)
+
+
+@virtual_time
+async def test_c23_a_target_namespace_that_is_deleted_is_an_uninstall() -> None:
+    """Pods may go before the anchor does: hub pods stay as they are, and no new one starts."""
+    world = World()
+    async with world.running():
+        await submitted(world)
+        with world.others():
+            world.target.delete_by_user(NAMESPACES, ObjectKey("", TARGET_NAMESPACE))
+            world.target.delete_by_user(PODS, world.mirror_key(A))
+        await asyncio.sleep(5.0)
+        world.kubelets_finish()
+        await asyncio.sleep(5.0)
+        assert world.target.find(CONFIGMAPS, ANCHOR) is not None
+        assert phase_of(hub_pod_of(world)) == "Running"
+        assert not is_terminating(hub_pod_of(world))
+        with world.others():
+            world.target.finish_namespace(TARGET_NAMESPACE)
+        world.submit(pod("b"))
+        await asyncio.sleep(30.0)
+        assert phase_of(hub_pod_of(world)) == "Running"
+        assert waits_for(world, ObjectKey("default", "b")) == "Uninstalled"
+        assert not calls(world.target, "create", "b")
+
+
+# --- which hub is this ----------------------------------------------------------------------------
+
+
+async def elsewhere_now() -> None:
+    """The hub's client speaks to another cluster."""
+    raise LeadershipLost("the hub is another cluster")
+
+
+@pytest.mark.parametrize("confirm", [agreed, elsewhere_now])
+def test_c51_an_orphan_goes_only_if_it_is_still_the_same_hub(
+    confirm: Callable[[], Awaitable[None]],
+) -> None:
+    """The hub's NotFound counts for nothing where the hub is another cluster now."""
+
+    @virtual_time
+    async def check() -> None:
+        world = World(with_nets=False)
+        async with world.running():
+            await submitted(world)
+        process = world.process
+        with world.others():
+            world.hub.store.remove(PODS, A)
+        process.hub_pods.replace([])
+        ports = replace(process.pods._ports, confirm_hub=confirm)
+        reconciler = PodReconciler(scope=SCOPE, rules=RULES, ports=ports)
+        if confirm is agreed:
+            await reconciler.reconcile(A, Lane.DELETE)
+        else:
+            with pytest.raises(LeadershipLost):
+                await reconciler.reconcile(A, Lane.DELETE)
+        assert calls(world.hub, "get")
+        assert is_terminating(mirror_of(world)) is (confirm is agreed)
+
+    check()

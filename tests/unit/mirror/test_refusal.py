@@ -133,6 +133,25 @@ def test_c20_an_intent_stays_after_a_server_fault() -> None:
     assert not refusal.clears_intent
 
 
+@pytest.mark.parametrize(
+    ("error", "is_void"),
+    [
+        (ServerFault('Internal error: failed calling webhook "x.y": timeout', status=500), True),
+        (ServerFault("Failed calling webhook: EOF", status=500), True),
+        (ServerFault("etcdserver: request timed out", status=500), False),
+        (ServerFault("the webhook said no", status=500), False),
+        (Throttled("too many requests", status=429), True),
+        (Throttled("unavailable", status=503), False),
+    ],
+)
+def test_c20_an_intent_is_void_only_if_surely_nothing_was_stored(
+    error: ClusterError, is_void: bool
+) -> None:
+    """Admission that failed and the server's own 429 come before storage; 500 and 503 may not."""
+    refusal = create_failure_of(error, target_name="berlin").refusal
+    assert refusal.clears_intent is is_void
+
+
 @pytest.mark.parametrize("kind", [Unauthorized, Conflict, Expired])
 def test_c27_an_answer_that_refuses_voids_the_intent(kind: type[ClusterError]) -> None:
     """The target answered 4xx: surely nothing was created, so no Job's pod may be lost by it."""

@@ -6,11 +6,13 @@ import asyncio
 
 import pytest
 
+from federate.errors import Conflict, NotOurs
 from federate.model.marks import ANCHORS_ANNOTATION, NODE_HUB_ANNOTATION, REINSTALL_ANNOTATION
 from federate.model.objects import JsonDict, ObjectKey, annotations_of
 from federate.model.resources import NODES
-from federate.node.anchors import NodeAnchors, parse_anchors, parse_reinstall
+from federate.node.anchors import WRITE_TRIES, NodeAnchors, parse_anchors, parse_reinstall
 from tests.support.clock import ManualClock
+from tests.support.fakeclient import Refuse
 from tests.support.fakecluster import FakeCluster
 from tests.support.views import SCOPE
 
@@ -126,3 +128,44 @@ async def test_records_that_meet_lose_nothing() -> None:
     anchors = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
     await asyncio.gather(*(anchors.record(name, "1") for name in "abcd"))
     assert parse_anchors(hub.read(NODES, KEY)) == dict.fromkeys("abcd", "1")
+
+
+async def test_records_of_two_processes_lose_nothing() -> None:
+    """A former leader and its successor record at once: the version decides, the loser reads."""
+    hub = FakeCluster("hub", ManualClock())
+    hub.add(NODES, node())
+    old, new = (
+        NodeAnchors(hub=hub.client(name), scope=SCOPE, fence=lambda: None)
+        for name in ("old", "new")
+    )
+    await asyncio.gather(old.record("a", "1"), new.record("b", "2"))
+    assert parse_anchors(hub.read(NODES, KEY)) == {"a": "1", "b": "2"}
+    assert len(hub.writes()) == 3  # one of them met the other's version
+
+
+async def test_endless_conflicts_record_nothing_and_end() -> None:
+    """What could not be written on the Node is not believed in memory either."""
+    hub = FakeCluster("hub", ManualClock())
+    hub.add(NODES, node())
+    hub.faults = lambda call: (
+        Refuse(Conflict("modified", status=409)) if call.verb == "patch" else None
+    )
+    anchors = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
+    with pytest.raises(Conflict):
+        await anchors.record("a", "1")
+    assert anchors.recorded() == {}
+    assert len(hub.writes()) == WRITE_TRIES
+
+
+@pytest.mark.parametrize("hub_id", [None, "another"])
+async def test_a_strangers_node_is_never_patched(hub_id: str | None) -> None:
+    """Neither to record, nor to forget, nor to take down an operator's word."""
+    hub = FakeCluster("hub", ManualClock())
+    marks = {} if hub_id is None else {NODE_HUB_ANNOTATION: hub_id}
+    hub.add(NODES, {"metadata": {"name": "edge", "annotations": marks}})
+    anchors = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
+    for change in (anchors.record("a", "1"), anchors.forget("a"), anchors.reinstall()):
+        with pytest.raises(NotOurs):
+            await change
+    assert hub.writes() == []
+    assert anchors.recorded() == {}

@@ -231,6 +231,43 @@ async def test_c10_a_deleted_node_is_registered_again_within_a_second() -> None:
 
 
 @virtual_time
+async def test_c10_a_node_deleted_in_an_outage_comes_back_silent() -> None:
+    """Its pods must not be collected by the hub; but nothing vouches for a dead target."""
+    async with beating(Bench()) as b:
+        old = uid_of(b.node())
+        b.target.go_down()
+        await asyncio.sleep(60.0)
+        assert b.heartbeat.reachability.state is TargetState.UNREACHABLE
+        leases = b.lease_writes()
+        b.hub.delete_by_user(NODES, KEY)
+        await asyncio.sleep(2.0)
+        node = b.node()
+        assert uid_of(node) != old
+        assert condition_status(node, "Ready") != "True"
+        assert condition_status(node, "federate.dev/TargetReachable") == "False"
+        writes = b.node_writes()
+        await asyncio.sleep(120.0)
+        assert b.lease_writes() == leases
+        assert b.node_writes() == writes
+        b.target.come_up()
+        await asyncio.sleep(30.0)
+        assert condition_status(b.node(), "Ready") == "True"
+        assert b.age() < 11.0
+
+
+@virtual_time
+async def test_c10_a_node_that_never_was_is_not_registered_in_an_outage() -> None:
+    """The target dies between the first answer and the word to announce: no Node."""
+    async with beating(Bench(), announce=False) as b:
+        b.target.go_down()
+        await asyncio.sleep(60.0)
+        assert b.heartbeat.reachability.state is TargetState.UNREACHABLE
+        b.heartbeat.announce()
+        await asyncio.sleep(60.0)
+        assert b.hub.writes() == []
+
+
+@virtual_time
 async def test_a_registration_whose_reply_was_lost_is_taken_over() -> None:
     """A second create meets AlreadyExists, and goes on with what is there."""
     b = Bench()

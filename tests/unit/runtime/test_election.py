@@ -64,13 +64,18 @@ class Stage:
     def __init__(self) -> None:
         self.hub = FakeCluster("hub", asyncio.get_running_loop().time)
         self.terms = Terms()
+        self.is_elsewhere = False
+
+    async def confirm(self) -> None:
+        if self.is_elsewhere:
+            raise LeadershipLost("the hub is another cluster")
 
     def candidate(self, name: str) -> Election:
         return Election(
             hub=self.hub.client(name),
             key=KEY,
             identity=name,
-            confirm_hub=agreed,
+            confirm_hub=self.confirm,
             now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=virtual_loop().time()),
             clock=virtual_loop().time,
         )
@@ -316,6 +321,28 @@ async def test_a_deleted_lease_is_made_again() -> None:
         assert a.is_leading
         assert not first.done()
         assert stage.holder() == "a"
+
+
+@virtual_time
+@pytest.mark.parametrize("leads", [True, False])
+async def test_c51_no_lease_is_made_on_another_hub(leads: bool) -> None:
+    """Where the lease is absent because the hub is another cluster, nobody leads there."""
+    stage = Stage()
+    a = stage.candidate("a")
+    stage.is_elsewhere = not leads
+    async with stage.running(a, "a") as task:
+        await asyncio.sleep(1.0)
+        assert a.is_leading is leads
+        made = len(stage.hub.writes())
+        assert made == int(leads)
+        if leads:
+            stage.hub.delete_by_user(LEASES, KEY)
+            stage.is_elsewhere = True
+        await asyncio.sleep(30.0)
+        assert stage.hub.find(LEASES, KEY) is None
+        assert isinstance(task.exception(), LeadershipLost)
+        assert not [c for c in stage.hub.writes()[made:] if c.verb == "create"]
+        assert not a.is_leading
 
 
 @virtual_time

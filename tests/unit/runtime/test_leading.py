@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from federate.errors import LeadershipLost
+from federate.errors import LeadershipLost, ServerFault
 from federate.model.objects import JsonDict, ObjectKey, annotations_of, labels_of, uid_of
 from federate.model.pods import phase_of
 from federate.model.resources import LEASES, NODES, PODS
@@ -18,7 +18,7 @@ from federate.runtime.settings import TargetSettings
 from federate.runtime.telemetry import Metrics
 from tests.support.builders import pod
 from tests.support.clock import virtual_loop, virtual_time
-from tests.support.fakeclient import Call, Fault, LostRequest
+from tests.support.fakeclient import Call, Fault, LostRequest, Refuse
 from tests.support.fakecluster import FakeCluster
 from tests.support.worlds import SCOPE, TARGET_NAMESPACE, NoEvents
 
@@ -285,3 +285,27 @@ async def test_c3_the_pods_of_a_strangers_node_stay_untouched(is_there_first: bo
         assert not annotations_of(stays)
         assert not [c for c in stage.hub.writes() if c.resource is PODS]
         assert not [c for c in stage.target.writes() if c.resource is PODS]
+
+
+@virtual_time
+async def test_c3_no_pod_is_touched_while_no_node_is_registered() -> None:
+    """Without a Node nobody knows whose pods of that name are: they wait until it stands again."""
+    stage = Stage(capacity={"cpu": "4"})
+
+    def no_node(call: Call) -> Fault | None:
+        hit = (call.verb, call.resource) == ("create", NODES)
+        return Refuse(ServerFault("etcd", status=500)) if hit else None
+
+    async with stage.leading():
+        await asyncio.sleep(3.0)
+        stage.hub.faults = no_node
+        stage.hub.delete_by_user(NODES, NODE)
+        stage.submit("a")
+        await asyncio.sleep(60.0)
+        assert stage.node() is None
+        assert not [c for c in stage.hub.writes() if c.resource == PODS]
+        assert not [c for c in stage.target.writes() if c.resource == PODS]
+        stage.hub.faults = None
+        await asyncio.sleep(30.0)
+        assert stage.node() is not None
+        assert stage.target.find(PODS, MIRROR) is not None

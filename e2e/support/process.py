@@ -1,0 +1,182 @@
+"""The process under test: `python -m federate run`, started, hurt and stopped from outside."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError
+
+from e2e.testbed.ports import free_ports
+from e2e.testbed.processes import Launcher, wait_until
+
+STOP_LIMIT_SECONDS = 5.0
+"""What federate promises for SIGTERM and Ctrl-C."""
+
+READY_LIMIT_SECONDS = 40.0
+"""A killed predecessor's leader lease has to run out first, on a machine that may be busy."""
+
+CLI_TIMEOUT_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """The command line of one federate process."""
+
+    node: str
+    hub: Path
+    target: Path
+    arguments: Sequence[str] = ()
+
+    def command(self, port: int) -> list[str]:
+        """Render the command line, serving health and metrics on the port."""
+        return [
+            *(sys.executable, "-m", "federate", "run"),
+            *("--hub", str(self.hub), "--target", f"{self.node}={self.target}"),
+            *("--listen", f"127.0.0.1:{port}"),
+            *self.arguments,
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a process has used up so far, as the kernel counts it."""
+
+    cpu_seconds: float
+    resident_bytes: int
+    peak_resident_bytes: int
+
+
+def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a federate command to its end, whatever its exit code."""
+    return subprocess.run(
+        [sys.executable, "-m", "federate", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=CLI_TIMEOUT_SECONDS,
+        check=False,
+    )
+
+
+class FederateProcess:
+    """One federate process; a restart is the same command again. It dies with the test run."""
+
+    def __init__(self, options: RunOptions, *, folder: Path) -> None:
+        self.options = options
+        self.log = folder / "logs" / "federate.log"
+        self._record = folder / "federate.json"
+        self._port = 0
+        self._launcher = Launcher(tied=True)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        """Start the process; returns at once."""
+        assert not self.is_running
+        (self._port,) = free_ports(1)
+        command = self.options.command(self._port)
+        self._process = self._launcher.launch(command, log=self.log, record=self._record)
+
+    def wait_ready(self) -> None:
+        """Wait until the process says that its virtual node works."""
+        settled = wait_until(lambda: self.is_ready() or not self.is_running, READY_LIMIT_SECONDS)
+        if not (settled and self.is_running):
+            state = "is not ready" if self.is_running else f"ended with {self.exit_code}"
+            raise AssertionError(f"federate {state}. Its log {self.log} ends:\n{self.log_tail()}")
+
+    def is_ready(self) -> bool:
+        """Ask the process once; a standby is ready too."""
+        try:
+            self.fetch("/readyz")
+        except OSError:
+            return False
+        return True
+
+    def fetch(self, path: str) -> str:
+        """Read a page of the process's own port, say /metrics.
+
+        Raises:
+            OSError: nobody listens there, or the answer has an error status.
+        """
+        url = f"http://127.0.0.1:{self._port}{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=5.0) as answer:
+                body: bytes = answer.read()
+                return body.decode()
+        except HTTPError as error:
+            # An answer with an error status holds a socket that has to be closed.
+            error.close()
+            raise
+
+    def kill(self) -> None:
+        """End the process as a power cut would."""
+        self._signal(signal.SIGKILL)
+        assert self._process is not None
+        self._process.wait()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
+        """End the process in good order; returns the seconds that took, which keep the limit."""
+        started = time.monotonic()
+        self._signal(number)
+        assert self._process is not None
+        try:
+            self._process.wait(STOP_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"federate did not end within {STOP_LIMIT_SECONDS} s. Its log ends:\n"
+                f"{self.log_tail()}"
+            ) from None
+        return time.monotonic() - started
+
+    def restart(self) -> None:
+        """Stop, start, and wait until the virtual node works again."""
+        self.stop()
+        self.start()
+        self.wait_ready()
+
+    def close(self) -> None:
+        """End the process in whatever state it is; twice does no harm."""
+        if self.is_running:
+            self.kill()
+        self._launcher.close()
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the last run; None while it runs."""
+        return self._process.poll() if self._process else None
+
+    def usage(self) -> Usage:
+        """Read what the process has used so far."""
+        assert self._process is not None
+        folder = Path(f"/proc/{self._process.pid}")
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        # utime and stime, fields 14 and 15 of proc(5), counted from the one after the name.
+        ticks = int(fields[11]) + int(fields[12])
+        status = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+        return Usage(
+            cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"),
+            resident_bytes=int(status["VmRSS"].split()[0]) * 1024,
+            peak_resident_bytes=int(status["VmHWM"].split()[0]) * 1024,
+        )
+
+    def log_tail(self, lines: int = 50) -> str:
+        """Return the end of the log, of all runs together."""
+        try:
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        except FileNotFoundError:
+            return ""
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None and self.is_running, self.log_tail()
+        self._process.send_signal(number)

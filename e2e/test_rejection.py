@@ -1,0 +1,152 @@
+"""What a target does not take: hub pods wait, say why, and no storm of pods arises (C26, C27)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from e2e.support.manifests import container, daemon_set, deployment, pod, pod_spec, quota
+from e2e.support.pods import (
+    MIRRORED_CONDITION,
+    condition_of,
+    name_of,
+    phase_of,
+    waiting_reason,
+    waiting_words,
+)
+from e2e.support.witness import Json
+from e2e.support.world import Space
+
+pytest_plugins = ["e2e.support.fixtures"]
+pytestmark = pytest.mark.e2e
+
+QUOTA = "no-pods"
+
+SLOW_RETRY_SECONDS = 30.0
+"""A pod refused a moment ago is tried again within this; the pace slows down to minutes."""
+
+
+def close_target(space: Space) -> None:
+    """Let the target namespace come into being, and then take no more pods."""
+    space.run_pod(pod("first", pod_spec(space.node)))
+    space.delete_pod("first")
+    space.wait_nothing_left()
+    space.target.create(quota(QUOTA, pods="0"), space.target_namespace)
+
+    def counts() -> bool:
+        found = space.target.get("ResourceQuota", space.target_namespace, QUOTA)
+        return found is not None and "hard" in found.get("status", {})
+
+    space.wait("the target's quota is in force", counts)
+
+
+def open_target(space: Space) -> None:
+    space.target.delete("ResourceQuota", space.target_namespace, QUOTA)
+
+
+def submit_three(space: Space) -> set[str]:
+    """Create a Deployment of three that the target refuses; return earlier hub pods' uids."""
+    before = space.hub_pod_uids()
+    space.create(deployment("refused", pod_spec(space.node), replicas=3))
+    space.wait(
+        "three pods wait for the quota",
+        lambda: [waiting_reason(found) for found in space.pods()] == ["QuotaExceeded"] * 3,
+    )
+    for found in space.pods():
+        assert "exceeded quota" in waiting_words(found), waiting_words(found)
+        assert QUOTA in waiting_words(found)
+    return before
+
+
+def assert_calm(space: Space, before: set[str], *, seconds: float) -> None:
+    """Make sure that for a while there are the same three pods, all Pending."""
+    space.hold(
+        "the pods wait",
+        lambda: [phase_of(found) for found in space.pods()] == ["Pending"] * 3,
+        seconds=seconds,
+    )
+    assert len(space.hub_pod_uids() - before) == 3, space.explain()
+
+
+def test_a_refused_deployment_of_three_is_three_pods(space: Space) -> None:
+    """A Deployment that the target's quota refuses shows the quota's words and stays three pods."""
+    close_target(space)
+    before = submit_three(space)
+    assert_calm(space, before, seconds=15.0)
+
+
+@pytest.mark.long
+def test_a_refused_deployment_of_three_is_three_pods_after_a_minute(space: Space) -> None:
+    """A Deployment of three that the target refuses has exactly three pods after a minute."""
+    close_target(space)
+    before = submit_three(space)
+    assert_calm(space, before, seconds=60.0)
+
+
+def test_pods_run_when_the_quota_is_lifted(space: Space) -> None:
+    """Pods that waited for a quota run by themselves once it is gone, and say nothing of it."""
+    close_target(space)
+    submit_three(space)
+    open_target(space)
+    for found in space.wait_ready_pods(3, timeout_seconds=SLOW_RETRY_SECONDS):
+        assert not found["status"].get("reason")
+        assert not condition_of(found, MIRRORED_CONDITION)
+    space.assert_one_mirror_each()
+
+
+def test_a_pod_that_pod_security_refuses_says_so(space: Space) -> None:
+    """A pod that violates the target's PodSecurity waits with the target's own words."""
+    space.create(pod("privileged", pod_spec(space.node, hostNetwork=True)))
+    waiting = space.wait_waiting("privileged", "PodSecurityRefused")
+    assert "violates PodSecurity" in waiting_words(waiting)
+    assert "hostNetwork" in waiting_words(waiting)
+    assert not space.mirrors()
+
+
+def needs_config_map(spec: Json) -> None:
+    spec["containers"] = [container(envFrom=[{"configMapRef": {"name": "settings"}}])]
+
+
+def needs_secret(spec: Json) -> None:
+    spec["volumes"] = [{"name": "keys", "secret": {"secretName": "settings"}}]
+
+
+def needs_claim(spec: Json) -> None:
+    claim = {"claimName": "settings"}
+    spec["volumes"] = [{"name": "data", "persistentVolumeClaim": claim}]
+
+
+@pytest.mark.parametrize(
+    ("needs", "kind"),
+    [
+        (needs_config_map, "ConfigMap"),
+        (needs_secret, "Secret"),
+        (needs_claim, "PersistentVolumeClaim"),
+    ],
+    ids=["ConfigMap", "Secret", "PersistentVolumeClaim"],
+)
+def test_a_pod_that_needs_a_companion_names_it(
+    space: Space, needs: Callable[[Json], None], kind: str
+) -> None:
+    """A pod that needs what does not travel yet waits and names what it needs."""
+    # Bound by hand: the hub's scheduler would hold a pod back whose claim is not there.
+    spec = pod_spec(space.node, nodeName=space.node)
+    needs(spec)
+    space.create(pod("needy", spec))
+    waiting = space.wait_waiting("needy", "CompanionMissing")
+    assert f'{kind} "settings"' in waiting_words(waiting)
+    assert not space.mirrors()
+
+
+def test_a_daemonset_has_one_pod_that_waits(space: Space) -> None:
+    """A DaemonSet's pod on the virtual node waits instead of failing, so there is only one."""
+    space.create(daemon_set("agents", pod_spec(space.node)))
+    name = name_of(space.wait("the pod exists", lambda: next(iter(space.pods()), None)))
+    waiting = space.wait_waiting(name, "DaemonSetNotMirrored")
+    assert "affinity" in waiting_words(waiting)
+    space.hold(
+        "the pod waits",
+        lambda: [phase_of(found) for found in space.pods()] == ["Pending"],
+        seconds=3.0,
+    )
+    assert len(space.hub_pod_uids()) == 1, space.explain()
+    assert not space.world.target_record.mirror_uids(space.target_namespace)
