@@ -1,147 +1,29 @@
-"""Carry out the plan for one hub pod key: the thin half of mirroring, status and deletion.
+"""Which hub pod keys are to be looked at, and when: the outside of mirroring, status and deletion.
 
-Each round builds a view, asks `plan_pod` for one step, executes it, and looks again. It may be
-killed between any two lines: everything it needs to go on stands on the hub pod or the mirror. What
-it keeps in memory (open attempts, last states) only ever makes it *surer*, never bolder.
+Events of either side wake a key; a comparison of both stores is the net under them. What happens to
+a key is in `round`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Protocol, assert_never
-
-import structlog
-
-from federate.cluster.port import ClusterPort
-from federate.cluster.store import Change, Store
-from federate.errors import (
-    AlreadyExists,
-    ClusterError,
-    Conflict,
-    NotFound,
-    NotOurs,
-    Rejected,
-)
-from federate.flow.controller import Again, Done, Elsewhere, Outcome
-from federate.flow.ratebound import RateBound
-from federate.mirror.ground import Ground
-from federate.mirror.plan import plan_pod
-from federate.mirror.refusal import CreateFailure, Refusal, create_failure_of, stripped_refusal
-from federate.mirror.render import metadata_changes, render_mirror
+from federate.cluster.store import Change
+from federate.flow.controller import Outcome
+from federate.mirror.ports import ORIGIN_INDEX, PodMemories, PodPorts
+from federate.mirror.round import Round
 from federate.mirror.steps import (
-    CreateMirror,
-    DeleteHubPod,
-    DeleteMirror,
     Lane,
-    LookUpAnchor,
-    LookUpHubPod,
-    LookUpMirror,
-    Nothing,
-    PatchMirror,
     PlanRules,
-    PodView,
-    PrepareGround,
-    Step,
-    Wait,
-    WriteHubPod,
-    belongs,
-    lane_of,
 )
-from federate.model.deletion import is_really_gone
-from federate.model.instants import format_instant
 from federate.model.marks import (
-    HUB_POD_UID_LABEL,
-    Origin,
     Scope,
     origin_of,
-    record_of,
 )
 from federate.model.objects import (
-    JsonDict,
-    JsonObject,
     ObjectKey,
     is_terminating,
-    key_of,
     resource_version_of,
     uid_of,
 )
-from federate.model.pods import node_name_of
-from federate.model.reasons import PodReason
-from federate.model.resources import PODS
-from federate.patch.document import MERGE, PatchBody
-from federate.status.project import waiting_status
-from federate.status.writing import plan_hub_write
-
-log = structlog.stdlib.get_logger(__name__)
-
-ORIGIN_INDEX = "origin"
-"""Index of the mirrors' store: hub pod key -> mirrors."""
-
-MAX_STEPS = 16
-"""Steps of one reconcile: the longest road has about ten. More: two writers undo each other."""
-
-
-def origin_index(mirror: JsonObject) -> Iterable[str]:
-    """Index mirrors by the hub pod key they name."""
-    origin = origin_of(mirror)
-    return (str(origin.pod),) if origin else ()
-
-
-class EventSink(Protocol):
-    """Where Kubernetes Events about hub pods go; never blocks, never fails."""
-
-    def event(
-        self, regarding: JsonObject, *, reason: str, note: str, action: str, warning: bool = True
-    ) -> None:
-        """Note one Event; repeats are aggregated."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodPorts:
-    """Everything the reconciler acts through."""
-
-    hub: ClusterPort
-    target: ClusterPort
-    hub_pods: Store
-    mirrors: Store
-    ground: Ground
-    events: EventSink
-    target_reachable: Callable[[], bool]
-    watch_gaps: Callable[[], int]
-    """How many times the mirrors' watch lost its thread (was listed anew)."""
-    watch_heard_at: Callable[[], float]
-    """When the mirrors' watch last said anything, by `clock`."""
-    confirm_hub: Callable[[], Awaitable[None]]
-    """Raises where the hub's client speaks to another cluster now: absence says nothing there."""
-    clock: Callable[[], float]
-    """Monotonic."""
-    fence: Callable[[], None]
-    """Raises LeadershipLost where we may not act any more; called before every write."""
-    now: Callable[[], datetime]
-    orphan_bound: RateBound
-    on_orphan_deleted: Callable[[], None]
-
-
-@dataclass(slots=True)
-class _Memory:
-    """What this process knows of one hub pod beyond what is written down; makes it only surer."""
-
-    intended_at: str = ""
-    """The intent on record is ours, and was written when..."""
-    intended_gaps: int = -1
-    """...the mirrors' watch had lost its thread so many times."""
-    doubtful_since: float | None = None
-    """A create went unanswered at that time."""
-    last_state: JsonObject | None = None
-    """The mirror as it was last seen before it vanished."""
-    stripped: JsonObject | None = None
-    """A pod of our own making whose marks the target took off; it is still to be taken back."""
-    was_stripped: bool = False
-    futile: str = ""
-    futile_metadata: str = ""
 
 
 class PodReconciler:
@@ -151,7 +33,7 @@ class PodReconciler:
         self._scope = scope
         self._rules = rules
         self._ports = ports
-        self._memories: dict[str, _Memory] = {}
+        self._memories = PodMemories(ports)
         self._handled: dict[ObjectKey, tuple[str, ...]] = {}
 
     # -- from events to keys -----------------------------------------------------------------------
@@ -159,7 +41,7 @@ class PodReconciler:
     def on_hub_pod(self, change: Change) -> tuple[ObjectKey, Lane]:
         """Say which key a changed hub pod wakes, and in which lane."""
         if change.new is None and change.old is not None:
-            self._forget(uid_of(change.old))
+            self._memories.forget(uid_of(change.old))
         return change.key, self.lane_of_key(change.key)
 
     def on_mirror(self, change: Change) -> tuple[ObjectKey, Lane] | None:
@@ -170,19 +52,11 @@ class PodReconciler:
             origin = origin_of(change.old)
         if origin is None:
             return None
-        if change.new is None and known is not None and self._is_recorded(origin, known):
+        if change.new is None and known is not None:
             # The object in a DELETED event is newer than what the store had.
             final = self._ports.mirrors.last_deleted(uid_of(known))
-            self.memory(origin.pod_uid).last_state = final or known
+            self._memories.note_end(origin, known, last=final or known)
         return origin.pod, self.lane_of_key(origin.pod)
-
-    def _is_recorded(self, origin: Origin, mirror: JsonObject) -> bool:
-        """Tell whether it is *the* mirror of a hub pod we know; a second run's end says nothing."""
-        hub_pod = self._ports.hub_pods.get(origin.pod)
-        if hub_pod is None or uid_of(hub_pod) != origin.pod_uid:
-            return False
-        record = record_of(hub_pod)
-        return record is None or record.mirror_uid in ("", uid_of(mirror))
 
     def lane_of_key(self, key: ObjectKey) -> Lane:
         """Guess the lane of a key's next step; a wrong guess costs one move between lanes."""
@@ -201,9 +75,7 @@ class PodReconciler:
                 keys.add(origin.pod)
         for gone in self._handled.keys() - keys:
             del self._handled[gone]
-        known = {uid_of(hub_pod) for hub_pod in self._ports.hub_pods.values()}
-        for uid in self._memories.keys() - known:
-            del self._memories[uid]
+        self._memories.prune()
         return [key for key in keys if self._handled.get(key) != self._versions(key)]
 
     def _versions(self, key: ObjectKey) -> tuple[str, ...]:
@@ -217,461 +89,13 @@ class PodReconciler:
     async def reconcile(self, key: ObjectKey, lane: str) -> Outcome:
         """Bring hub pod and mirror of `key` together, as far as it goes now."""
         try:
-            return await _Pass(self, key).run(lane)
+            return await Round(
+                key,
+                scope=self._scope,
+                rules=self._rules,
+                ports=self._ports,
+                memories=self._memories,
+                on_mirror=self.on_mirror,
+            ).run(lane)
         finally:
             self._handled[key] = self._versions(key)
-
-    def memory(self, hub_pod_uid: str) -> _Memory:
-        """Return what is remembered of a hub pod; it is forgotten when the hub pod goes."""
-        return self._memories.setdefault(hub_pod_uid, _Memory())
-
-    def _forget(self, hub_pod_uid: str) -> None:
-        self._memories.pop(hub_pod_uid, None)
-
-
-class _Pass:
-    """One reconcile of one key: the view grows surer from step to step."""
-
-    def __init__(self, owner: PodReconciler, key: ObjectKey) -> None:
-        self._owner = owner
-        self._ports = owner._ports
-        self._scope = owner._scope
-        self._rules = owner._rules
-        self._key = key
-        self._mirror_key = self._ports.ground.mirror_key(key)
-        self._hub_pod_fresh = False
-        self._mirrors_fresh = False
-        self._anchor_fresh = False
-        self._occupant = False
-        self._unmarked = False
-        self._conflicts = 0
-
-    async def run(self, lane: str) -> Outcome:
-        written = ""
-        for number in range(MAX_STEPS):
-            view = self._view()
-            step = plan_pod(view, self._rules)
-            if isinstance(step, Nothing):
-                log.debug("nothing to do", reason=step.reason)
-                return self._settle(step)
-            if isinstance(step, Wait):
-                return Again(step.after_seconds)
-            if not belongs(step, lane, first=number == 0):
-                return Elsewhere(lane_of(step))
-            log.debug("step", step=type(step).__name__, reason=step.reason)
-            if isinstance(step, WriteHubPod):
-                if step.write.fingerprint == written:
-                    self._note_futile(view, written)
-                elif await self._write_hub_pod(step):
-                    written = step.write.fingerprint
-                continue
-            await self._execute(step)
-        log.warning("a pod does not come to rest; somebody undoes what federate writes")
-        return Again(5.0)
-
-    def _settle(self, step: Nothing) -> Outcome:
-        if self._occupant:
-            where = f"pod {self._mirror_key} of {self._ports.target.name}"
-            raise NotOurs(f"{where} is not federate's: {step.reason}")
-        if self._unmarked:
-            self._tell_unmarked()
-            raise NotOurs(f"pod {self._mirror_key} has lost its marks: {step.reason}")
-        return Done()
-
-    def _tell_unmarked(self) -> None:
-        hub_pod = self._ports.hub_pods.get(self._key)
-        if hub_pod is not None:
-            message = (
-                f"somebody took federate's labels or annotations off the mirror {self._mirror_key} "
-                f"in {self._target_name}: it is not touched any more, and this pod stays as it is. "
-                "Delete the mirror there, and this pod follows"
-            )
-            self._tell(hub_pod, Refusal(reason=PodReason.MARKS_REMOVED, message=message))
-
-    def _note_futile(self, view: PodView, fingerprint: str) -> None:
-        """The hub took the patch and dropped what it does not know: do not ask it again."""
-        if view.hub_pod is not None:
-            self._owner.memory(uid_of(view.hub_pod)).futile = fingerprint
-            log.info("the hub does not take a part of the status", patch=fingerprint[:256])
-
-    def _view(self) -> PodView:
-        ports = self._ports
-        hub_pod = ports.hub_pods.get(self._key)
-        uid = uid_of(hub_pod) if hub_pod is not None else ""
-        memory = self._owner._memories.get(uid) or _Memory()
-        in_doubt = (
-            memory.doubtful_since is not None and ports.watch_heard_at() <= memory.doubtful_since
-        )
-        record = record_of(hub_pod) if hub_pod is not None else None
-        is_own_attempt = (
-            record is not None
-            and record.intended_at == memory.intended_at
-            and memory.intended_gaps == ports.watch_gaps()
-        )
-        return PodView(
-            key=self._key,
-            mirror_key=self._mirror_key,
-            hub_pod=hub_pod,
-            hub_pod_fresh=self._hub_pod_fresh,
-            mirrors=ports.mirrors.by_index(ORIGIN_INDEX, str(self._key)),
-            mirrors_fresh=self._mirrors_fresh,
-            last_state=memory.last_state,
-            attempt_open=is_own_attempt and not in_doubt,
-            in_doubt=in_doubt,
-            anchor=ports.ground.anchor_state(self._mirror_key.namespace),
-            anchor_fresh=self._anchor_fresh,
-            occupant=self._occupant,
-            unmarked=self._unmarked,
-            was_stripped=memory.was_stripped,
-            target_reachable=ports.target_reachable(),
-            futile=memory.futile,
-            futile_metadata=memory.futile_metadata,
-            now=ports.now(),
-        )
-
-    async def _execute(self, step: Step) -> None:
-        """Carry out one step; the plan is asked for the next."""
-        match step:
-            case LookUpHubPod() | LookUpMirror() | LookUpAnchor():
-                await self._look_up(step)
-            case PrepareGround():
-                await self._prepare_ground()
-            case CreateMirror():
-                await self._create_mirror()
-            case PatchMirror():
-                await self._patch_mirror(step)
-            case DeleteMirror():
-                await self._delete_mirror(step)
-            case DeleteHubPod():
-                await self._delete_hub_pod(step)
-            case WriteHubPod() | Nothing() | Wait():
-                raise AssertionError("run() sees to these")
-            case _:
-                assert_never(step)
-
-    # -- looking -----------------------------------------------------------------------------------
-
-    async def _look_up(self, step: LookUpHubPod | LookUpMirror | LookUpAnchor) -> None:
-        match step:
-            case LookUpHubPod():
-                await self._look_up_hub_pod()
-            case LookUpMirror():
-                await self._look_up_mirror()
-            case LookUpAnchor():
-                await self._ports.ground.look_up_anchor(self._mirror_key.namespace)
-                self._anchor_fresh = True
-
-    async def _look_up_hub_pod(self) -> None:
-        """Read the hub pod from the quorum; one that is bound elsewhere is not ours to know."""
-        store = self._ports.hub_pods
-        with store.writing(self._key) as ticket:
-            try:
-                hub_pod = await self._ports.hub.get(PODS, self._key)
-            except NotFound:
-                await self._ports.confirm_hub()
-                hub_pod = None
-            if hub_pod is not None and node_name_of(hub_pod) == self._scope.node_name:
-                ticket.commit(hub_pod)
-                self._check_shown(store, hub_pod)
-            else:
-                known = store.get(self._key)
-                if known is not None:
-                    ticket.commit_deleted(uid_of(known))
-        self._hub_pod_fresh = True
-
-    async def _look_up_mirror(self) -> None:
-        """Read the mirror by its name, on record and by rule, and list by the hub pod's uid."""
-        hub_pod = self._ports.hub_pods.get(self._key)
-        record = record_of(hub_pod) if hub_pod is not None else None
-        keys = {self._mirror_key} | ({record.mirror} if record else set())
-        for key in keys:
-            await self._look_up_mirror_at(key)
-        if hub_pod is not None and not (record and record.mirror_uid):
-            await self._look_up_mirrors_of(uid_of(hub_pod))
-        self._mirrors_fresh = True
-
-    async def _look_up_mirror_at(self, key: ObjectKey) -> None:
-        store = self._ports.mirrors
-        with store.writing(key) as ticket:
-            try:
-                found = await self._ports.target.get(PODS, key)
-            except NotFound:
-                found = None
-            origin = origin_of(found) if found is not None else None
-            ours = origin is not None and (origin.scope, origin.pod) == (self._scope, self._key)
-            if found is not None and ours:
-                self._note(ticket.commit(found))
-                self._check_shown(store, found)
-                return
-            if found is not None and uid_of(found) == self._recorded_uid():
-                self._unmarked = True
-            elif found is not None and key == self._mirror_key:
-                self._occupant = True
-            known = store.get(key)
-            if known is not None:
-                self._note(ticket.commit_deleted(uid_of(known)))
-
-    def _recorded_uid(self) -> str:
-        hub_pod = self._ports.hub_pods.get(self._key)
-        record = record_of(hub_pod) if hub_pod is not None else None
-        if record is not None and record.mirror_uid:
-            return record.mirror_uid
-        memory = self._owner._memories.get(uid_of(hub_pod) if hub_pod is not None else "")
-        seen = uid_of(memory.last_state) if memory is not None and memory.last_state else ""
-        return seen or "none"
-
-    def _check_shown(self, store: Store, found: JsonObject) -> None:
-        """Stop where the store does not believe a read: its absence must not decide anything."""
-        shown = store.get(key_of(found))
-        if shown is None or uid_of(shown) != uid_of(found):
-            raise Conflict("the watch and a direct read disagree", subject=f"pod {key_of(found)}")
-
-    async def _look_up_mirrors_of(self, hub_pod_uid: str) -> None:
-        selector = f"{self._scope.selector},{HUB_POD_UID_LABEL}={hub_pod_uid}"
-        listing = await self._ports.target.list(PODS, label_selector=selector)
-        for found in listing.items:
-            if key_of(found) not in self._ports.mirrors:
-                with self._ports.mirrors.writing(key_of(found)) as ticket:
-                    self._note(ticket.commit(found))
-
-    def _note(self, change: Change | None) -> None:
-        if change is not None:
-            self._owner.on_mirror(change)
-
-    # -- the hub pod -------------------------------------------------------------------------------
-
-    async def _write_hub_pod(self, step: WriteHubPod) -> bool:
-        """Write; tells whether the hub took it (else the hub pod was read anew)."""
-        if step.intent is not None:
-            # Before the request: a lost reply must not make our own intent look like another's.
-            memory = self._owner.memory(step.intent.pod_uid)
-            memory.intended_at = step.intent.intended_at
-            memory.intended_gaps = self._ports.watch_gaps()
-            memory.doubtful_since = None
-        reply = await self._patch_hub_pod(step.write.patch)
-        if reply is None:
-            return False
-        if step.refusal is not None:
-            self._tell(reply, step.refusal)
-        return True
-
-    async def _patch_hub_pod(self, patch: PatchBody) -> JsonDict | None:
-        """Patch `pods/status`; None where the hub pod was not as we thought, and was read anew."""
-        self._ports.fence()
-        try:
-            with self._ports.hub_pods.writing(self._key) as ticket:
-                reply = await self._ports.hub.patch(PODS, self._key, patch, subresource="status")
-                ticket.commit(reply)
-        except NotFound:
-            await self._look_up_hub_pod()
-            return None
-        except (Conflict, Rejected) as error:
-            await self._retry_on_fresh_hub_pod(error)
-            return None
-        return reply
-
-    async def _retry_on_fresh_hub_pod(self, error: ClusterError) -> None:
-        """Read the hub pod anew and let the plan look again, once; then the failure stands."""
-        self._conflicts += 1
-        if self._conflicts > 1:
-            raise error
-        await self._look_up_hub_pod()
-
-    async def _delete_hub_pod(self, step: DeleteHubPod) -> None:
-        self._ports.fence()
-        try:
-            with self._ports.hub_pods.writing(self._key) as ticket:
-                reply = await self._ports.hub.delete(
-                    PODS,
-                    self._key,
-                    uid=step.uid,
-                    resource_version=step.resource_version,
-                    grace_seconds=step.grace_seconds,
-                )
-                if reply is None or is_really_gone(reply):
-                    ticket.commit_deleted(step.uid)
-                    self._owner._forget(step.uid)
-                else:
-                    ticket.commit(reply)
-        except Conflict as error:
-            await self._retry_on_fresh_hub_pod(error)
-            return
-        log.info("hub pod deleted", reason=step.reason, grace_seconds=step.grace_seconds)
-
-    def _tell(self, hub_pod: JsonObject, refusal: Refusal) -> None:
-        self._ports.events.event(
-            hub_pod, reason=refusal.reason, note=refusal.message, action="Mirroring"
-        )
-
-    # -- the mirror --------------------------------------------------------------------------------
-
-    async def _prepare_ground(self) -> None:
-        self._ports.fence()
-        try:
-            await self._ports.ground.prepare(self._key.namespace)
-        except NotOurs as error:
-            refusal = Refusal(reason=PodReason.NAME_TAKEN, message=str(error))
-            await self._tell_failure(CreateFailure(refusal=refusal, slow=True))
-            raise
-        except ClusterError as error:
-            if error.cluster == self._ports.target.name:
-                # What the ground met says nothing of a create that may be under way.
-                failure = create_failure_of(error, target_name=self._target_name)
-                refusal = replace(failure.refusal, clears_intent=False)
-                await self._tell_failure(replace(failure, refusal=refusal))
-            raise
-
-    async def _create_mirror(self) -> None:
-        hub_pod = self._ports.hub_pods.get(self._key)
-        anchor = self._ports.ground.anchor(self._mirror_key.namespace)
-        if hub_pod is None or anchor is None:
-            return
-        await self._take_back(self._owner.memory(uid_of(hub_pod)))
-        body = render_mirror(
-            hub_pod,
-            origin=Origin(scope=self._scope, pod=self._key, pod_uid=uid_of(hub_pod)),
-            mirror=self._mirror_key,
-            anchor=anchor,
-            rules=self._rules.render,
-        )
-        self._ports.fence()
-        try:
-            with self._ports.mirrors.writing(self._mirror_key) as ticket:
-                reply = await self._ports.target.create(
-                    PODS, body, namespace=self._mirror_key.namespace
-                )
-                is_marked = origin_of(reply) is not None
-                if is_marked:
-                    ticket.commit(reply)
-        except AlreadyExists:
-            await self._look_up_mirror()
-            return
-        except ClusterError as error:
-            failure = create_failure_of(error, target_name=self._target_name)
-            if not failure.refusal.clears_intent:
-                self._owner.memory(uid_of(hub_pod)).doubtful_since = self._ports.clock()
-            await self._tell_failure(failure)
-            if failure.slow and not isinstance(error, Rejected):
-                raise Rejected(
-                    error.detail,
-                    cluster=error.cluster,
-                    verb=error.verb,
-                    subject=error.subject,
-                    reason=error.reason,
-                    status=error.status,
-                ) from error
-            raise
-        if not is_marked:
-            await self._undo_unmarked(uid_of(hub_pod), reply)
-        log.info("mirror created", mirror=str(self._mirror_key), uid=uid_of(reply))
-
-    async def _undo_unmarked(self, hub_pod_uid: str, reply: JsonObject) -> None:
-        """Take back a pod whose marks the target stripped at creation: nobody could find it again.
-
-        It is ours beyond doubt: the reply to our own create names its uid.
-        """
-        memory = self._owner.memory(hub_pod_uid)
-        memory.stripped, memory.was_stripped = reply, True
-        await self._take_back(memory)
-        refusal = stripped_refusal(self._target_name)
-        await self._tell_failure(CreateFailure(refusal=refusal, slow=True))
-        raise Rejected(refusal.message, cluster=self._target_name, verb="create", subject="pod")
-
-    async def _take_back(self, memory: _Memory) -> None:
-        """Delete a stripped pod under its uid; it stays on the list until the target answers."""
-        if memory.stripped is None:
-            return
-        self._ports.fence()
-        try:
-            await self._ports.target.delete(
-                PODS, key_of(memory.stripped), uid=uid_of(memory.stripped)
-            )
-        except Conflict:
-            log.info("a stripped pod is gone already", pod=str(key_of(memory.stripped)))
-        memory.stripped = None
-
-    @property
-    def _target_name(self) -> str:
-        return self._rules.target_name
-
-    async def _tell_failure(self, failure: CreateFailure) -> None:
-        """Say on the hub pod why there is no mirror; telling must not hide the failure itself."""
-        hub_pod = self._ports.hub_pods.get(self._key)
-        if hub_pod is None:
-            return
-        refusal = failure.refusal
-        status = waiting_status(
-            hub_pod,
-            reason=refusal.reason,
-            message=refusal.message,
-            now=format_instant(self._ports.now()),
-        )
-        write = plan_hub_write(hub_pod, status=status, clear_record=refusal.clears_intent)
-        if write is None:
-            return
-        try:
-            reply = await self._patch_hub_pod(write.patch)
-        except ClusterError as error:
-            log.warning("could not tell the hub pod why it waits", error=str(error))
-            return
-        if reply is not None:
-            self._tell(reply, refusal)
-
-    async def _patch_mirror(self, step: PatchMirror) -> None:
-        key = key_of(step.mirror)
-        patch = PatchBody(
-            media_type=MERGE,
-            body={"metadata": {**step.metadata, "uid": uid_of(step.mirror)}},
-        )
-        self._ports.fence()
-        try:
-            with self._ports.mirrors.writing(key) as ticket:
-                reply = await self._ports.target.patch(PODS, key, patch)
-                ticket.commit(reply)
-        except (NotFound, Conflict):
-            await self._look_up_mirror()
-            return
-        hub_pod = self._ports.hub_pods.get(self._key)
-        if hub_pod is not None:
-            left = metadata_changes(hub_pod, reply, self._rules.render)
-            if json.dumps(left, sort_keys=True) == step.fingerprint:
-                self._owner.memory(uid_of(hub_pod)).futile_metadata = step.fingerprint
-                log.info("the target undoes a change of labels at once", change=step.fingerprint)
-
-    def _keep_last_word(self, reply: JsonObject | None) -> None:
-        """Remember the last state that a delete's reply shows: newer than what any store has."""
-        origin = origin_of(reply) if reply is not None else None
-        if reply is not None and origin is not None and self._owner._is_recorded(origin, reply):
-            self._owner.memory(origin.pod_uid).last_state = reply
-
-    async def _delete_mirror(self, step: DeleteMirror) -> None:
-        key, uid = key_of(step.mirror), uid_of(step.mirror)
-        is_orphan = self._ports.hub_pods.get(self._key) is None
-        if is_orphan:
-            await self._ports.orphan_bound.take()
-        self._ports.fence()
-        try:
-            with self._ports.mirrors.writing(key) as ticket:
-                reply = await self._ports.target.delete(
-                    PODS, key, uid=uid, grace_seconds=step.grace_seconds
-                )
-                if reply is None or is_really_gone(reply):
-                    self._note(ticket.commit_deleted(uid))
-                    self._keep_last_word(reply)
-                else:
-                    self._note(ticket.commit(reply))
-        except Conflict:
-            await self._look_up_mirror()
-            return
-        if is_orphan:
-            self._ports.on_orphan_deleted()
-        log.info("mirror deleted", mirror=str(key), reason=step.reason)
-
-
-__all__ = [
-    "ORIGIN_INDEX",
-    "EventSink",
-    "PodPorts",
-    "PodReconciler",
-    "origin_index",
-]

@@ -52,7 +52,7 @@ class Surroundings:
 
 
 class PodEvents:
-    """Events about hub pods; satisfies `mirror.reconciler.EventSink`."""
+    """Events about hub pods; satisfies `mirror.ports.EventSink`."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

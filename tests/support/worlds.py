@@ -29,7 +29,8 @@ from federate.flow.workqueue import WorkQueue
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.sweeper import Sweeper
 from federate.mirror.ground import Ground, GroundRules
-from federate.mirror.reconciler import ORIGIN_INDEX, PodPorts, PodReconciler, origin_index
+from federate.mirror.ports import ORIGIN_INDEX, PodPorts, origin_index
+from federate.mirror.reconciler import PodReconciler
 from federate.mirror.render import RenderRules, metadata_changes
 from federate.mirror.steps import (
     CREATE_TIMEOUT_SECONDS,

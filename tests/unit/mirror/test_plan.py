@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from federate.cluster.store import Store
 from federate.mirror.plan import plan_pod
-from federate.mirror.reconciler import ORIGIN_INDEX, origin_index
+from federate.mirror.ports import ORIGIN_INDEX, origin_index
 from federate.mirror.steps import (
     AnchorState,
     CreateMirror,

@@ -1,0 +1,120 @@
+"""What a reconcile of hub pods acts through, and what is remembered between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from federate.cluster.port import ClusterPort
+from federate.cluster.store import Store
+from federate.flow.ratebound import RateBound
+from federate.mirror.ground import Ground
+from federate.model.marks import (
+    Origin,
+    origin_of,
+    record_of,
+)
+from federate.model.objects import (
+    JsonObject,
+    uid_of,
+)
+
+ORIGIN_INDEX = "origin"
+"""Index of the mirrors' store: hub pod key -> mirrors."""
+
+
+def origin_index(mirror: JsonObject) -> Iterable[str]:
+    """Index mirrors by the hub pod key they name."""
+    origin = origin_of(mirror)
+    return (str(origin.pod),) if origin else ()
+
+
+class EventSink(Protocol):
+    """Where Kubernetes Events about hub pods go; never blocks, never fails."""
+
+    def event(
+        self, regarding: JsonObject, *, reason: str, note: str, action: str, warning: bool = True
+    ) -> None:
+        """Note one Event; repeats are aggregated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPorts:
+    """Everything the reconciler acts through."""
+
+    hub: ClusterPort
+    target: ClusterPort
+    hub_pods: Store
+    mirrors: Store
+    ground: Ground
+    events: EventSink
+    target_reachable: Callable[[], bool]
+    watch_gaps: Callable[[], int]
+    """How many times the mirrors' watch lost its thread (was listed anew)."""
+    watch_heard_at: Callable[[], float]
+    """When the mirrors' watch last said anything, by `clock`."""
+    confirm_hub: Callable[[], Awaitable[None]]
+    """Raises where the hub's client speaks to another cluster now: absence says nothing there."""
+    clock: Callable[[], float]
+    """Monotonic."""
+    fence: Callable[[], None]
+    """Raises LeadershipLost where we may not act any more; called before every write."""
+    now: Callable[[], datetime]
+    orphan_bound: RateBound
+    on_orphan_deleted: Callable[[], None]
+
+
+@dataclass(slots=True)
+class PodMemory:
+    """What this process knows of one hub pod beyond what is written down; makes it only surer."""
+
+    intended_at: str = ""
+    """The intent on record is ours, and was written when..."""
+    intended_gaps: int = -1
+    """...the mirrors' watch had lost its thread so many times."""
+    doubtful_since: float | None = None
+    """A create went unanswered at that time."""
+    last_state: JsonObject | None = None
+    """The mirror as it was last seen before it vanished."""
+    stripped: JsonObject | None = None
+    """A pod of our own making whose marks the target took off; it is still to be taken back."""
+    was_stripped: bool = False
+    futile: str = ""
+    futile_metadata: str = ""
+
+
+class PodMemories:
+    """What is remembered, by hub pod uid; a hub pod that goes is forgotten."""
+
+    def __init__(self, ports: PodPorts) -> None:
+        self._ports = ports
+        self._by_uid: dict[str, PodMemory] = {}
+
+    def of(self, hub_pod_uid: str) -> PodMemory:
+        """Return a hub pod's memory, to be written to."""
+        return self._by_uid.setdefault(hub_pod_uid, PodMemory())
+
+    def peek(self, hub_pod_uid: str) -> PodMemory:
+        """Return a hub pod's memory, to be read; an empty one where there is none."""
+        return self._by_uid.get(hub_pod_uid) or PodMemory()
+
+    def forget(self, hub_pod_uid: str) -> None:
+        """Forget a hub pod that is gone."""
+        self._by_uid.pop(hub_pod_uid, None)
+
+    def prune(self) -> None:
+        """Forget what belongs to no hub pod in the store."""
+        known = {uid_of(hub_pod) for hub_pod in self._ports.hub_pods.values()}
+        for uid in self._by_uid.keys() - known:
+            del self._by_uid[uid]
+
+    def note_end(self, origin: Origin, mirror: JsonObject, *, last: JsonObject) -> None:
+        """Keep the last state of *the* mirror of a hub pod; a second run's end says nothing."""
+        hub_pod = self._ports.hub_pods.get(origin.pod)
+        if hub_pod is None or uid_of(hub_pod) != origin.pod_uid:
+            return
+        record = record_of(hub_pod)
+        if record is None or record.mirror_uid in ("", uid_of(mirror)):
+            self.of(origin.pod_uid).last_state = last
