@@ -21,8 +21,6 @@ import yaml
 
 from federate.errors import ConfigError
 
-_LISTS = (("contexts", "context"), ("clusters", "cluster"), ("users", "user"))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:

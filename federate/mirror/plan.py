@@ -50,7 +50,14 @@ from federate.model.objects import (
     status_of,
     uid_of,
 )
-from federate.model.pods import grace_seconds_of, has_started, is_terminal, may_run_again, phase_of
+from federate.model.pods import (
+    grace_seconds_of,
+    has_started,
+    is_terminal,
+    may_run_again,
+    node_name_of,
+    phase_of,
+)
 from federate.model.reasons import PodReason
 from federate.status.project import (
     disruption_marked_status,
@@ -216,7 +223,7 @@ def _plan_mirrored(
         status=status,
         record=known,
         target=rules.target_name,
-        target_node=(mirror.get("spec") or {}).get("nodeName", ""),
+        target_node=node_name_of(mirror),
     )
     if write is not None:
         return WriteHubPod(reason="the mirror's status", lane=Lane.STATUS, write=write)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from federate.cluster.port import ClusterPort
-from federate.cluster.store import Store
+from federate.cluster.store import Change, Store
 from federate.flow.ratebound import RateBound
 from federate.mirror.ground import Ground
 from federate.model.marks import (
@@ -63,6 +63,9 @@ class PodPorts:
     """Raises LeadershipLost where we may not act any more; called before every write."""
     now: Callable[[], datetime]
     orphan_bound: RateBound
+    mirror_changed: Callable[[Change], None]
+    """Told of every change that a write or read of ours brought to the mirrors' store: the watch
+    will not tell of it again."""
     on_orphan_deleted: Callable[[], None]
 
 

@@ -293,6 +293,7 @@ class Round:
     def _note(self, change: Change | None) -> None:
         if change is not None:
             self._on_mirror(change)
+            self._ports.mirror_changed(change)
 
     # -- the hub pod -------------------------------------------------------------------------------
 
@@ -398,7 +399,7 @@ class Round:
                 )
                 is_marked = origin_of(reply) is not None
                 if is_marked:
-                    ticket.commit(reply)
+                    self._note(ticket.commit(reply))
         except AlreadyExists:
             await self._look_up_mirror()
             return
@@ -483,7 +484,7 @@ class Round:
         try:
             with self._ports.mirrors.writing(key) as ticket:
                 reply = await self._ports.target.patch(PODS, key, patch)
-                ticket.commit(reply)
+                self._note(ticket.commit(reply))
         except (NotFound, Conflict):
             await self._look_up_mirror()
             return

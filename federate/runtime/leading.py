@@ -157,6 +157,7 @@ class Leading:
                 clock=time.monotonic,
                 fence=ports.fence,
                 now=_now,
+                mirror_changed=self._follow_mirror,
                 on_orphan_deleted=partial(ports.metrics.orphan_deleted, settings.name),
                 orphan_bound=RateBound(
                     per_second=ORPHANS_PER_SECOND,
@@ -297,9 +298,12 @@ class Leading:
             self._aggregate.on_hub_pod(change)
         self._queue.add(*self._pods.on_hub_pod(change))
 
-    def _on_mirror(self, change: Change) -> None:
+    def _follow_mirror(self, change: Change) -> None:
         if self._aggregate is not None:
             self._aggregate.on_mirror(change)
+
+    def _on_mirror(self, change: Change) -> None:
+        self._follow_mirror(change)
         woken = self._pods.on_mirror(change)
         if woken is not None:
             self._queue.add(*woken)

@@ -162,6 +162,7 @@ class Process:
                 fence=lambda: self.fence(),
                 now=self.now,
                 orphan_bound=RateBound(per_second=50, burst=100, clock=clock),
+                mirror_changed=lambda _change: None,
                 on_orphan_deleted=self._count_orphan,
             ),
         )

@@ -309,3 +309,42 @@ async def test_c3_no_pod_is_touched_while_no_node_is_registered() -> None:
         await asyncio.sleep(30.0)
         assert stage.node() is not None
         assert stage.target.find(PODS, MIRROR) is not None
+
+
+@virtual_time
+async def test_c14_what_the_target_added_is_given_back_with_the_mirror() -> None:
+    """A sidecar of the target lowers the offer from the create's reply on, until its end."""
+    stage = Stage()
+    stage.target.add(
+        NODES,
+        {
+            "metadata": {"name": "worker"},
+            "status": {
+                "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        },
+    )
+
+    def inject(call: Call) -> Fault | None:
+        if (call.client, call.verb, call.resource) == ("target", "create", PODS):
+            assert call.body is not None
+            sidecar = {"name": "proxy", "image": "p", "resources": {"requests": {"cpu": "1"}}}
+            call.body["spec"]["containers"].append(sidecar)  # the server gets this very body
+        return None
+
+    def offered() -> str:
+        node = stage.node()
+        assert node is not None
+        return str(node["status"]["allocatable"]["cpu"])
+
+    stage.target.faults = inject
+    async with stage.leading():
+        await asyncio.sleep(3.0)
+        stage.submit("a")
+        await asyncio.sleep(3.0)
+        assert offered() == "7"
+        stage.hub.delete_by_user(PODS, A)
+        await asyncio.sleep(5.0)
+        assert stage.target.find(PODS, MIRROR) is None
+        assert offered() == "8"
