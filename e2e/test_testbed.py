@@ -3,23 +3,32 @@
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from e2e.support.measuring import Measurements
 from e2e.testbed.beds import Beds
 from e2e.testbed.errors import TestbedError
 from e2e.testbed.fixtures import LIGHT_HUB, TARGET, TestbedFactory
 from e2e.testbed.identity import Identity
+from e2e.testbed.lagging import LaggingStorage
 from e2e.testbed.local import LocalCluster
 from e2e.testbed.places import Places
 from e2e.testbed.processes import wait_until
 from e2e.testbed.provider import Storage, TestCluster
 
+pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
+
+BREAKABLE = replace(LIGHT_HUB, name="outages")
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 OWNER_PROGRAM = """
 import json, sys, time
@@ -138,7 +147,7 @@ def test_a_paused_api_server_is_silent_and_a_killed_one_is_gone(
     testbed_factory: TestbedFactory,
 ) -> None:
     """An outage can be made of either kind, and ends without loss."""
-    cluster = testbed_factory.cluster(replace(LIGHT_HUB, name="outages"))
+    cluster = testbed_factory.cluster(BREAKABLE)
     cluster.kubectl("create", "namespace", "survives")
     cluster.pause_apiserver()
     assert not cluster.api.is_ready()
@@ -150,6 +159,88 @@ def test_a_paused_api_server_is_silent_and_a_killed_one_is_gone(
     cluster.start_apiserver()
     cluster.restart_apiserver()
     assert "survives" in cluster.kubectl("get", "namespaces", "-o", "name")
+
+
+class Writer(threading.Thread):
+    """Create ConfigMaps 0, 1, 2... one after the other, as fast as they are taken."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged = 0
+        self._api = cluster.api
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            body = {"metadata": {"name": f"written-{self.acknowledged}"}}
+            self._api.post(CONFIG_MAPS, body)
+            self.acknowledged += 1
+
+    def wait_for(self, count: int) -> None:
+        assert wait_until(lambda: self.acknowledged >= count, 60.0)
+
+    def close(self) -> None:
+        self._stopping.set()
+        self.join()
+
+
+@pytest.mark.parametrize("storage", ["etcd", pytest.param("kine", marks=pytest.mark.long)])
+def test_a_restored_cluster_is_as_it_was(
+    testbed_factory: TestbedFactory, measured: Measurements, storage: Storage
+) -> None:
+    """A snapshot under load has every write before it and no gap; a restore forgets the others."""
+    name = BREAKABLE.name if storage == "etcd" else f"outages-{storage}"
+    cluster = testbed_factory.cluster(replace(BREAKABLE, name=name, storage=storage))
+    writer = Writer(cluster)
+    writer.start()
+    with closing(writer):
+        writer.wait_for(20)
+        before, started = writer.acknowledged, time.monotonic()
+        snapshot = cluster.snapshot()
+        took, after = time.monotonic() - started, writer.acknowledged
+        writer.wait_for(after + 20)
+    version_then = latest_version(cluster)
+    started = time.monotonic()
+    cluster.restore(snapshot)
+    measured.note("snapshot and restore", f"{took:.2f} s, {time.monotonic() - started:.2f} s")
+    found = cluster.api.get(CONFIG_MAPS)["items"]
+    numbers = sorted(int(item["metadata"]["name"].removeprefix("written-")) for item in found)
+    assert numbers == list(range(len(numbers)))
+    # The last may be in storage without its answer having reached the writer.
+    assert before <= len(numbers) <= after + 1
+    assert latest_version(cluster) < version_then
+    cluster.api.post(CONFIG_MAPS, {"metadata": {"name": f"written-{len(numbers)}"}})
+
+
+def latest_version(cluster: LocalCluster) -> int:
+    return int(cluster.api.get(CONFIG_MAPS)["metadata"]["resourceVersion"])
+
+
+def test_a_second_api_server_may_lag_behind_the_first(
+    testbed_factory: TestbedFactory, measured: Measurements
+) -> None:
+    """A lagging API server answers at once: old news from its cache, the truth from the storage."""
+    cluster = testbed_factory.cluster(BREAKABLE)
+    with (
+        LaggingStorage(cluster.storage_port) as relay,
+        cluster.second_apiserver(storage_port=relay.port) as second,
+    ):
+
+        def cached() -> set[str]:
+            items = second.api.get(f"{CONFIG_MAPS}?resourceVersion=0")["items"]
+            return {item["metadata"]["name"] for item in items}
+
+        relay.lag_seconds = 3600.0
+        cluster.api.post(CONFIG_MAPS, {"metadata": {"name": "news"}})
+        started = time.monotonic()
+        assert second.api.has(f"{CONFIG_MAPS}/news")
+        measured.note("a read past the cache", f"{time.monotonic() - started:.3f} s")
+        second.api.post(CONFIG_MAPS, {"metadata": {"name": "more-news"}})
+        assert cluster.api.has(f"{CONFIG_MAPS}/more-news")
+        assert not cached() & {"news", "more-news"}
+        relay.lag_seconds = 0.0
+        assert wait_until(lambda: cached() >= {"news", "more-news"}, 30.0)
+    assert cluster.api.is_ready()
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,12 @@ class Api:
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return self._call("POST", path, body)
 
+    def delete(self, path: str) -> None:
+        """Delete an object; one that is not there is no error."""
+        status, text = self._request("DELETE", path)
+        if status not in (http.HTTPStatus.OK, http.HTTPStatus.NOT_FOUND):
+            raise TestbedError(f"DELETE {path} was answered with {status}: {text[:256]}")
+
     def _call(self, verb: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         where = f"{verb} {path} on port {self.port}"
         try:

@@ -35,6 +35,11 @@ class Layout:
         return f"http://127.0.0.1:{self.storage_port}"
 
     @property
+    def storage(self) -> Path:
+        """Everything the cluster remembers: what a snapshot copies and a restore replaces."""
+        return self.folder / "storage"
+
+    @property
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig.yaml"
 
@@ -51,7 +56,7 @@ def etcd_command(program: Path, layout: Layout) -> Command:
     peer_url = f"http://127.0.0.1:{layout.peer_port}"
     return [
         program,
-        f"--data-dir={layout.folder / 'etcd'}",
+        f"--data-dir={layout.storage}",
         f"--listen-client-urls={layout.storage_url}",
         f"--advertise-client-urls={layout.storage_url}",
         f"--listen-peer-urls={peer_url}",
@@ -64,7 +69,7 @@ def etcd_command(program: Path, layout: Layout) -> Command:
 
 
 def kine_command(program: Path, layout: Layout) -> Command:
-    database = layout.folder / "kine.db"
+    database = layout.storage / "kine.db"
     options = "_journal=WAL&cache=shared&_busy_timeout=30000&_txlock=immediate"
     return [
         program,
@@ -75,6 +80,7 @@ def kine_command(program: Path, layout: Layout) -> Command:
 
 
 def apiserver_command(program: Path, spec: ClusterSpec, layout: Layout, pki: Pki) -> Command:
+    """Render the API server of a layout: another port or storage is another layout."""
     verification = f"--kubelet-certificate-authority={pki.authority.certificate}"
     return [
         program,

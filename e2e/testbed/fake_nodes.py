@@ -40,8 +40,18 @@ def render_kwok_configuration() -> str:
     return "\n---\n".join(path.read_text() for path in sorted(STAGES.glob("*.yaml")))
 
 
+def fake_node_name(spec: ClusterSpec, number: int) -> str:
+    return f"{spec.name}-node-{number}"
+
+
+def lease_path(spec: ClusterSpec, number: int) -> str:
+    """Return the path of a fake node's lease, by which kwok processes agree on who plays it."""
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    return f"{leases}/{fake_node_name(spec, number)}"
+
+
 def render_fake_node(spec: ClusterSpec, number: int) -> Mapping[str, Any]:
-    name = f"{spec.name}-node-{number}"
+    name = fake_node_name(spec, number)
     resources = {"cpu": spec.node_cpu, "memory": spec.node_memory, "pods": str(spec.node_pods)}
     return {
         "apiVersion": "v1",

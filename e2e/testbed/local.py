@@ -5,7 +5,11 @@ manager, scheduler and kwok. Pods are only played: nothing runs in them.
 """
 
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import yaml
@@ -20,7 +24,8 @@ from .kubeconfigs import render_kubeconfig, write_kubeconfig
 from .pki import KeyPair, Pki, create_pki
 from .ports import free_ports, listens
 from .processes import AddressTakenError, Launcher, Server
-from .provider import ClusterSpec, TestCluster
+from .provider import ClusterSpec, KubectlFinder, TestCluster
+from .snapshots import Snapshot, put_back, take_snapshot
 
 STORAGE_TIMEOUT_SECONDS = 30.0
 READY_TIMEOUT_SECONDS = 120.0
@@ -47,11 +52,13 @@ class LocalCluster(TestCluster):
         self.layout = layout
         self.pki = pki
         self.servers = servers
-        """By name: storage, apiserver, controller-manager, scheduler, kwok; in start order."""
+        """By name: storage, apiserver, controller-manager, scheduler, kwok; in start order. A
+        second API server is the last, while there is one."""
         self.api = Api(
             port=layout.apiserver_port, authority=pki.authority.certificate, user=pki.admin
         )
         self._launcher = launcher
+        self._snapshots = count(1)
         super().__init__(
             name=spec.name,
             kubeconfig=layout.kubeconfig,
@@ -100,26 +107,105 @@ class LocalCluster(TestCluster):
         self.servers["apiserver"].stop()
         self.start_apiserver()
 
+    @contextmanager
+    def second_apiserver(self, *, storage_port: int) -> Iterator["SecondApiServer"]:
+        """Run one more API server on the same storage, reached at `storage_port`.
+
+        That port may be of a relay in front of the storage. The cluster's own controllers keep to
+        the first API server.
+        """
+        (port,) = free_ports(1)
+        name = f"apiserver-{port}"
+        layout = replace(self.layout, storage_port=storage_port, apiserver_port=port)
+        program = Path(self.servers["apiserver"].command[0])
+        command = control_plane.apiserver_command(program, self.spec, layout, self.pki)
+        server = Server(name, command, folder=self.layout.folder, launcher=self._launcher)
+        second = SecondApiServer(
+            name=self.name,
+            server=server,
+            api=replace(self.api, port=port),
+            kubeconfig=self.layout.folder / f"{name}.kubeconfig.yaml",
+            version=self.version,
+            find_kubectl=self._find_kubectl,
+        )
+        content = render_kubeconfig(
+            name=self.name,
+            server=second.api_url,
+            authority=self.ca_certificate,
+            user=self.pki.admin,
+        )
+        write_kubeconfig(second.kubeconfig, content)
+        self.servers[name] = server
+        try:
+            second.start()
+            yield second
+        finally:
+            del self.servers[name]
+            second.stop()
+
+    def snapshot(self) -> Snapshot:
+        """Copy the storage as it is at one instant; the cluster goes on."""
+        return take_snapshot(
+            self.name,
+            server=self.servers["storage"],
+            storage=self.layout.storage,
+            folder=self.layout.folder / "snapshots" / str(next(self._snapshots)),
+        )
+
+    def restore(self, snapshot: Snapshot) -> float:
+        """Stop every server, put the storage back to a snapshot, start all and wait.
+
+        What happened since is forgotten, and versions of that time are given out again. Returns
+        when the API server served again, on the monotonic clock.
+        """
+        assert snapshot.cluster == self.name
+        self._kill_servers()
+        put_back(snapshot, storage=self.layout.storage)
+        self._start_storage()
+        self.start_apiserver()
+        served_at = time.monotonic()
+        for node in range(self.spec.nodes):
+            # Or the new kwok waits until the lease of the old one has run out.
+            self.api.delete(fake_nodes.lease_path(self.spec, node))
+        self._start_others()
+        return served_at
+
+    def rebuild(self) -> None:
+        """Stop every server and start all with an empty storage: another cluster, same address."""
+        self._kill_servers()
+        shutil.rmtree(self.layout.storage)
+        self.layout.storage.mkdir(mode=0o700)
+        self.start()
+
     def stop(self) -> None:
         """End all servers, the storage last; twice does no harm. Logs stay in the bed."""
-        for server in reversed(self.servers.values()):
-            # Nothing of the cluster is kept, so nobody has to finish anything.
-            server.kill()
+        self._kill_servers()
         self._launcher.close()
+
+    def _kill_servers(self) -> None:
+        for server in reversed(self.servers.values()):
+            # Nobody has to finish anything: the storage is as safe from kill -9 as from a stop.
+            server.kill()
 
     def start(self) -> None:
         """Start everything the spec asks for and wait until the cluster is usable."""
+        self._start_storage()
+        self.start_apiserver()
+        for node in range(self.spec.nodes):
+            self.api.post("/api/v1/nodes", fake_nodes.render_fake_node(self.spec, node))
+        self._start_others()
+        self.version = str(self.api.get("/version")["gitVersion"])
+
+    def _start_storage(self) -> None:
         storage = self.servers["storage"]
         storage.start()
         storage.wait_ready(
             lambda: listens(self.storage_port), timeout_seconds=STORAGE_TIMEOUT_SECONDS
         )
-        self.start_apiserver()
-        for node in range(self.spec.nodes):
-            self.api.post("/api/v1/nodes", fake_nodes.render_fake_node(self.spec, node))
+
+    def _start_others(self) -> None:
         for server in self.servers.values():
             server.start()
-        self.version = str(self.api.get("/version")["gitVersion"])
         self._wait_usable()
 
     def _wait_usable(self) -> None:
@@ -140,6 +226,39 @@ class LocalCluster(TestCluster):
     def _are_nodes_usable(self) -> bool:
         nodes = self.api.get("/api/v1/nodes")["items"]
         return sum(map(fake_nodes.is_usable, nodes)) >= self.spec.nodes
+
+
+class SecondApiServer(TestCluster):
+    """One more API server of a cluster: the same cluster, seen through it."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        server: Server,
+        api: Api,
+        kubeconfig: Path,
+        version: str,
+        find_kubectl: KubectlFinder,
+    ) -> None:
+        self.server = server
+        self.api = api
+        super().__init__(
+            name=name,
+            kubeconfig=kubeconfig,
+            api_url=f"https://127.0.0.1:{api.port}",
+            version=version,
+            find_kubectl=find_kubectl,
+        )
+
+    def start(self) -> None:
+        """Start it and wait until it serves."""
+        self.server.start()
+        self.server.wait_ready(self.api.is_ready, timeout_seconds=READY_TIMEOUT_SECONDS)
+
+    def stop(self) -> None:
+        """End it at once, and leave the cluster as it is."""
+        self.server.kill()
 
 
 class LocalProvider:
@@ -267,6 +386,8 @@ def write_configuration(spec: ClusterSpec, layout: Layout, pki: Pki) -> None:
         )
         write_kubeconfig(path, content)
 
+    # SQLite makes its file, but not the folder.
+    layout.storage.mkdir(mode=0o700)
     kubeconfig(layout.kubeconfig, pki.admin)
     kubeconfig(layout.component_kubeconfig("controller-manager"), pki.controller_manager)
     kubeconfig(layout.component_kubeconfig("scheduler"), pki.scheduler)

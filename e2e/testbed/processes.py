@@ -20,6 +20,7 @@ from .errors import TestbedError
 from .identity import Identity, command_line
 
 POLL_SECONDS = 0.05
+PAUSE_SECONDS = 10.0
 LAUNCHER = Path(__file__).resolve().parent / "launch.py"
 ADDRESS_TAKEN = "address already in use"
 
@@ -152,8 +153,13 @@ class Server:
         return self._process.pid
 
     def pause(self) -> None:
-        """Freeze the server: connections stay open and nothing answers."""
+        """Freeze the server: connections stay open and nothing answers.
+
+        When this returns all of its threads stand still: each has ended the system call it was in.
+        """
         self._signal(signal.SIGSTOP)
+        if not wait_until(lambda: stands_still(self.pid), PAUSE_SECONDS):
+            raise TestbedError(f"{self.name} did not stand still. {self._quote_log()}")
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -223,6 +229,15 @@ class Launcher:
                 # An interrupt at the terminal is for the test run, which then stops servers.
                 start_new_session=True,
             )
+
+
+def stands_still(pid: int) -> bool:
+    """Tell whether every thread of the process is stopped."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    try:
+        return all(path.read_text().rpartition(")")[2].split()[0] in "Tt" for path in threads)
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # a thread ended meanwhile, so not all stood still
 
 
 def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
