@@ -30,6 +30,74 @@ print("left", flush=True)
 """
 
 
+FLAPPING = """
+import asyncio, random, socket, struct, threading, time
+import aiohttp
+from federate.cli.process import run_until_signal
+
+AT_ONCE = struct.pack("ii", 1, 0)
+
+def listen(port):
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind(("127.0.0.1", port))
+    server.listen(random.choice([1, 200]))
+    server.settimeout(0.02)
+    return server
+
+def flap(server, port):
+    while True:
+        until = time.monotonic() + random.random() * 0.3
+        while time.monotonic() < until:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                continue
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+            threading.Timer(random.random() * 0.002, connection.close).start()
+        server.close()
+        time.sleep(random.random() * 0.2)
+        while True:
+            try:
+                server = listen(port)
+                break
+            except OSError:
+                time.sleep(0.01)
+
+async def work(stop):
+    server = listen(0)
+    port = server.getsockname()[1]
+    threading.Thread(target=flap, args=(server, port), daemon=True).start()
+    until = time.monotonic() + 4.0
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        async def ask():
+            while time.monotonic() < until:
+                timeout = aiohttp.ClientTimeout(total=random.random() * 0.05)
+                try:
+                    async with session.get(f"https://127.0.0.1:{port}/", timeout=timeout) as reply:
+                        await reply.read()
+                except (aiohttp.ClientError, OSError, TimeoutError, RuntimeError):
+                    await asyncio.sleep(0)
+        await asyncio.gather(*(ask() for _ in range(24)))
+
+run_until_signal(work)
+print("left", flush=True)
+"""
+
+
+def test_a_server_that_comes_and_goes_does_not_end_the_process() -> None:
+    """C2: resets and refusals in every moment of a connection; uvloop aborts here (0010)."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FLAPPING],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    assert (ended.returncode, ended.stdout.strip()) == (0, "left"), ended.stderr[-2000:]
+
+
 def start(mode: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, mode],
