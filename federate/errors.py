@@ -3,7 +3,8 @@
 FederateError
 ├─ ConfigError                      the user can fix it                              exit 2
 ├─ ClusterError (cluster, verb, subject)   what an API server answered, or did not
-│   ├─ Unreachable (request_sent)   no answer: refused, reset, timed out             back off
+│   ├─ Unreachable                  no answer: refused, reset, timed out             back off
+│   │   └─ TargetChanged            another cluster answers than the one on record   back off
 │   ├─ Throttled (retry_after)      429, or 503 with Retry-After                     back off
 │   ├─ ServerFault                  5xx                                              back off
 │   ├─ Unauthorized · Forbidden     401 · 403 (403 also for quota and admission)     back off
@@ -33,6 +34,7 @@ __all__ = [
     "NotOurs",
     "Rejected",
     "ServerFault",
+    "TargetChanged",
     "Throttled",
     "Unauthorized",
     "Unreachable",
@@ -78,9 +80,14 @@ class ClusterError(FederateError):
 
 
 class Unreachable(ClusterError):
-    """No answer came. `request_sent` is False only where the request surely never left."""
+    """No answer came; whether the request arrived is unknown."""
 
-    request_sent: bool = True
+
+class TargetChanged(Unreachable):
+    """The target's client speaks to another cluster than the one on record (C5).
+
+    The target itself is out of reach, so whatever was asked of it is tried again later.
+    """
 
 
 class Throttled(ClusterError):

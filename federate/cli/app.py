@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from federate.cli.accept import EXAMPLE as ACCEPT_EXAMPLE
+from federate.cli.accept import accept
 from federate.cli.run import EXAMPLE as RUN_EXAMPLE
 from federate.cli.run import run
 from federate.cli.status import EXAMPLE as STATUS_EXAMPLE
@@ -31,6 +33,7 @@ def root(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
+app.command("accept", epilog=ACCEPT_EXAMPLE)(accept)
 app.command("run", epilog=RUN_EXAMPLE)(run)
 app.command("status", epilog=STATUS_EXAMPLE)(status)
 app.command("sweep", epilog=SWEEP_EXAMPLE)(sweep)

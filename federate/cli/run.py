@@ -229,22 +229,27 @@ def how_to_use(settings: Settings) -> str:
 
 
 def how_to_leave(settings: Settings) -> str:
-    """Say what stays after a stop, and how to leave for good."""
+    """Say what stays after a stop, and how to leave for good.
+
+    The nodes go last, while federate does not run: it would register them again.
+    """
     file = settings.hub_kubeconfig
     kubectl = f"kubectl --kubeconfig {shlex.quote(str(file))}" if file else "kubectl"
     if settings.hub_context:
         kubectl += f" --context {shlex.quote(settings.hub_context)}"
     names = [target.name for target in settings.targets]
-    leave = [
-        f"  {kubectl} drain {name} --ignore-daemonsets --delete-emptydir-data --force\n"
-        f"  {kubectl} delete node {name}"
+    drain = [
+        f"  {kubectl} drain {name} --ignore-daemonsets --delete-emptydir-data --force"
         for name in names
     ]
+    delete = [f"  {kubectl} delete node {name}" for name in names]
     return "\n".join(
         (
             f"Stopped. Nothing is deleted: Node {', '.join(names)} and the mirrors stay, pods in "
             "the target go on running.",
-            "To go on, start federate again. To leave for good, start it again and then:",
-            *leave,
+            "To go on, start federate again. To leave for good, start it again, and then:",
+            *drain,
+            "then stop it, and only then:",
+            *delete,
         )
     )

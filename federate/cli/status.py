@@ -27,6 +27,7 @@ from federate.errors import ClusterError, ConfigError, Forbidden, NotFound
 from federate.model.naming import leader_lease_name
 from federate.model.objects import JsonDict, ObjectKey, key_of
 from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TYPE
+from federate.model.reasons import NodeReason
 from federate.model.resources import LEASES, NODES, PODS
 from federate.runtime.identity import describe_holder
 
@@ -145,6 +146,8 @@ def draw(view: HubView) -> RenderableType:
             "federate run --hub hub.yaml --target edge=target.yaml"
         )
     parts: list[RenderableType] = [_table(_NODE_HEADS, (node_row(node) for node in view.nodes))]
+    # Under the table: there a message has the width of the terminal, and can be copied.
+    parts += [_plain(f"{node.name}: {node.message}") for node in view.nodes if node.message]
     if view.waiting:
         shown = view.waiting[:SHOWN_WAITING]
         parts += [_plain(""), _table(_WAITING_HEADS, (waiting_row(pod) for pod in shown))]
@@ -160,12 +163,13 @@ _WAITING_HEADS = ("WAITING POD", "NODE", "AGE", "WHY")
 def node_row(node: NodeView) -> tuple[str, ...]:
     """Return the cells of a virtual node."""
     target = {"True": "reachable", "False": "unreachable"}.get(node.target_reachable, "unknown")
-    why = ": ".join(part for part in (node.reason, node.message) if part)
+    if node.reason == NodeReason.TARGET_CHANGED:
+        target = "another cluster"
     counts = ", ".join(f"{count} {phase.lower()}" for phase, count in node.pods.items())
     return (
         node.name,
         node.ready,
-        f"{target} ({why})" if why else target,
+        f"{target} ({node.reason})" if node.reason else target,
         format_age(node.age_seconds),
         f"{counts or '0'} / {node.allocatable.get('pods', '?')}",
         _share(node, "cpu"),

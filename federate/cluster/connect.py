@@ -42,8 +42,9 @@ log = structlog.get_logger()
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
-RELOAD_SECONDS = 60.0
-"""How long files are trusted. Longer: a rotated token is late; shorter: needless reading."""
+RELOAD_SECONDS = 5.0
+"""How long files are trusted. Longer: a rotated token is late, and so is the word on a kubeconfig
+that leads elsewhere (C5); shorter: needless reading."""
 
 RENEW_SECONDS = 10.0
 """At most one renewal after a 401 in this time, so that a plugin is not started per request."""
@@ -78,8 +79,16 @@ class ReloadingCredentials:
     """Keep the access of a source fresh; satisfies `sessions.Credentials`."""
 
     def __init__(
-        self, source: Source, *, name: str, clock: Callable[[], float] = time.monotonic
+        self,
+        source: Source,
+        *,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+        on_moved: Callable[[], None] | None = None,
     ) -> None:
+        """With `on_moved` the access never leads elsewhere: a file that does is only told of."""
+        self._on_moved = on_moved
+        self._place: tuple[object, ...] | None = None
         self._source = source
         self._name = name
         self._clock = clock
@@ -122,6 +131,7 @@ class ReloadingCredentials:
 
     async def _load(self, *, force: bool) -> None:
         access, material = await self._source.load(force=force)
+        self._keep_place(access, material)
         if material != self._material:
             self._tls = None
             if access.server.startswith("https://"):
@@ -129,6 +139,16 @@ class ReloadingCredentials:
             self._material = material
         self._access = replace(access, tls=self._tls)
         self._load_at = self._clock() + self._source.valid_seconds
+
+    def _keep_place(self, access: Access, material: TlsMaterial) -> None:
+        """Refuse to go where another cluster may be: only a new client may ask who is there."""
+        place = (access.server, access.server_hostname, access.proxy, material.authority)
+        if self._on_moved is not None and self._place not in (None, place):
+            self._on_moved()
+            raise ConfigError(
+                f"{self._source.where} leads elsewhere now: nothing goes there by this connection"
+            )
+        self._place = place
 
 
 class KubeconfigSource:
@@ -225,12 +245,13 @@ class ServiceAccountSource:
         return access, TlsMaterial(authority=authority)
 
 
-async def connect(
+async def connect(  # noqa: PLR0913  each has a default that most keep
     kubeconfig: Path | None,
     *,
     name: str,
     context: str | None = None,
     observer: Observer = ignore_requests,
+    on_moved: Callable[[], None] | None = None,
     request_timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
     silence_seconds: float = SILENCE_SECONDS,
     service_account: Path = SERVICE_ACCOUNT,
@@ -238,7 +259,9 @@ async def connect(
 ) -> ClusterClient:
     """Build a client for a kubeconfig's context, or for the pod's own cluster without one.
 
-    Nothing is sent yet. The caller closes the client.
+    Nothing is sent yet. The caller closes the client. With `on_moved` the client stays with the
+    address and the authority it began with; it is called, perhaps again and again, once the
+    kubeconfig says others: then the caller begins anew (C72).
 
     Raises:
         ConfigError: what is wrong, in which file, and what to do.
@@ -248,7 +271,7 @@ async def connect(
         if kubeconfig is None
         else KubeconfigSource(kubeconfig, context)
     )
-    credentials = ReloadingCredentials(source, name=name)
+    credentials = ReloadingCredentials(source, name=name, on_moved=on_moved)
     await credentials.start()
     return ClusterClient(
         name=name,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-import aiohttp
 import orjson
 
 from federate.errors import (
@@ -42,15 +41,6 @@ _BY_STATUS: Mapping[int, type[ClusterError]] = {
     422: Rejected,
     429: Throttled,
 }
-
-_NEVER_SENT = (
-    aiohttp.ClientConnectorError,  # refused, DNS, TLS handshake, proxy not reached
-    aiohttp.ClientConnectorCertificateError,
-    aiohttp.ClientHttpProxyError,  # the proxy refused the tunnel
-    aiohttp.ConnectionTimeoutError,
-    aiohttp.ServerFingerprintMismatch,
-    aiohttp.InvalidURL,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,13 +146,11 @@ def _seconds(wish: str) -> float:
 
 
 def unreachable(attempt: Attempt, error: BaseException) -> Unreachable:
-    """Map a failure of the transport. In doubt the request is taken as sent."""
+    """Map a failure of the transport."""
     what = type(error).__name__ if isinstance(error, TimeoutError) else str(error)
-    failure = Unreachable(
+    return Unreachable(
         f"no answer: {what or type(error).__name__}",
         cluster=attempt.cluster,
         verb=attempt.verb,
         subject=attempt.subject,
     )
-    failure.request_sent = not isinstance(error, _NEVER_SENT)
-    return failure

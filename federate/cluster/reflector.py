@@ -95,7 +95,6 @@ class Reflector:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
-        settle_seconds: float = SETTLE_SECONDS,
     ) -> None:
         self.name = name
         self.synced = asyncio.Event()
@@ -115,9 +114,9 @@ class Reflector:
         self._clock = clock
         self._sleep = sleep
         self._jitter = jitter
-        self._settle_seconds = settle_seconds
         self._resource_version = ""
         self._must_list = True
+        self._watch_bound: asyncio.Timeout | None = None
         self._failures = 0
         self._outbox: deque[Change] = deque()
         self._log = log.bind(reflector=name, cluster=client.name)
@@ -147,11 +146,16 @@ class Reflector:
     async def verify(self) -> int:
         """Compare with the server and repair what the events did not bring; return how much.
 
+        Where the watch said nothing meanwhile, it may never say anything: one from a version that
+        the server never reached, because its storage was restored from a backup, is not refused
+        but mute. It is ended, and the collection listed again.
+
         Raises:
             ClusterError: the comparison could not be made.
         """
         if not self.synced.is_set():
             return 0
+        heard_at = self.last_activity_at
         listing = await self._client.list(
             self._resource,
             namespace=self._namespace,
@@ -162,18 +166,27 @@ class Reflector:
         )
         suspects = self._suspects(listing.items)
         if suspects:
-            await self._sleep(self._settle_seconds)
+            await self._sleep(SETTLE_SECONDS)
             suspects = {k: s for k, s in suspects.items() if self._is_still(k, s)}
         if len(suspects) > MOST_SUSPECTS:
             self._log.warning("store differs widely, listing again", differences=len(suspects))
-            self._must_list = True
+            self._list_again()
             return 0
         repaired = 0
         for key in suspects:
             repaired += await self._repair(key)
         if repaired:
             self._log.warning("store repaired: events were missed", objects=repaired)
+            if self.last_activity_at == heard_at:
+                self._list_again()
         return repaired
+
+    def _list_again(self) -> None:
+        """List as soon as may be: a watch under way is ended."""
+        self._must_list = True
+        bound, self._watch_bound = self._watch_bound, None
+        if bound is not None:
+            bound.reschedule(asyncio.get_running_loop().time())
 
     # --- list and watch ------------------------------------------------------------------------
 
@@ -200,17 +213,21 @@ class Reflector:
         """Watch until the server ends it, or a new list is needed."""
         started, alive = self._clock(), False
         try:
-            async with _closing(self._watch()) as events:
+            async with asyncio.timeout(None) as bound, _closing(self._watch()) as events:
+                self._watch_bound = bound
                 async for event in events:
                     alive = True
                     self._take(event)
-                    if self._must_list:
-                        return
         except ClusterError:
-            # A watch from a version the server never reached (its store was restored from a
-            # backup) is not refused, it is merely silent: only a list finds back.
+            # The net under `verify`: a watch may be mute (see there) while nothing differs.
             self._must_list |= not alive and self._clock() - started >= MUTE_SECONDS
             raise
+        except TimeoutError:
+            if self._must_list:
+                return
+            raise
+        finally:
+            self._watch_bound = None
         if alive or self._clock() - started >= BRIEF_SECONDS:
             self._note_life()
             self._failures = 0
@@ -285,7 +302,8 @@ class Reflector:
         if change is None:
             # Nothing was wrong, or a write of ours whose event never came shields the key: then
             # only a list is the truth.
-            self._must_list |= not _same(known, found)
+            if not _same(known, found):
+                self._list_again()
             return 0
         self._deliver((change,))
         return 1

@@ -177,10 +177,6 @@ class Store:
         found = self._deleted.get(uid)
         return found is not None and found.final
 
-    def forget_deleted(self, uid: str) -> None:
-        """Drop what is remembered of a deleted uid."""
-        self._deleted.pop(uid, None)
-
     # --- the reflector's side ------------------------------------------------------------------
 
     def replace(self, items: Iterable[JsonDict]) -> list[Change]:
@@ -217,7 +213,8 @@ class Store:
         key, uid = key_of(obj), uid_of(obj)
         deleted = event.type == "DELETED"
         if ticket := self._tickets.get(key):
-            ticket.seen_versions.add(resource_version_of(obj))
+            if not self._is_shielded(key, obj):
+                ticket.seen_versions.add(resource_version_of(obj))
             if deleted:
                 ticket.deleted_uids.add(uid)
         if deleted:
@@ -227,14 +224,18 @@ class Store:
     def _apply_present(self, key: ObjectKey, uid: str, obj: JsonDict) -> Change | None:
         if uid in self._gone_unseen:
             return None
-        if pending := self._pending.get(key):
-            if pending.version != resource_version_of(obj):
-                return None
-            del self._pending[key]
+        if self._is_shielded(key, obj):
+            return None
+        self._pending.pop(key, None)
         self._deleted.pop(uid, None)
         if _same_version(self._objects.get(key), obj):
             return None
         return self._put(key, self._transform(obj))
+
+    def _is_shielded(self, key: ObjectKey, obj: JsonDict) -> bool:
+        """Tell whether a write of ours pends there, and this is not its own event."""
+        pending = self._pending.get(key)
+        return pending is not None and pending.version != resource_version_of(obj)
 
     def _apply_deleted(self, key: ObjectKey, uid: str, obj: JsonDict) -> Change | None:
         self._gone_unseen.pop(uid, None)
@@ -254,9 +255,9 @@ class Store:
         The watch brings every version of a key in order, and without gaps between two listings;
         the reply R of our own request overtakes it, or comes late. The rule:
 
-        * R is the version shown when the ticket was opened, or one the watch brought since, or R's
-          uid was seen deleted: the store is at or past R, nothing is to be done. (A request that
-          changes nothing answers with the version it found.)
+        * R is the version shown when the ticket was opened, or one shown since, or R's uid was seen
+          deleted: the store is at or past R, nothing is to be done. (A request that changes nothing
+          answers with the version it found.)
         * Otherwise R is newer than all that was seen. It is shown at once and *pends*: whatever the
           watch brings for that key before R's own event is older, also where it is another uid,
           because a later object of that name can only follow our uid's DELETED. So events are

@@ -3,7 +3,8 @@
 A namespace goes only if all of this is so: it carries this hub's mark, its hub namespace is gone
 (a direct read says so), no other virtual node has an anchor there, and *nothing* is left in it, of
 any kind the target serves, but what Kubernetes itself puts into every namespace, and our anchor.
-What cannot be read counts as being there.
+What cannot be read counts as being there; and what another cluster says than the one on record
+counts for nothing (C5).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class NamespaceKeeper:
         scope: Scope,
         forget_anchor: Callable[[str], Awaitable[None]],
         confirm_hub: Callable[[], Awaitable[None]],
+        confirm_target: Callable[[], Awaitable[None]],
         fence: Callable[[], None],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -58,6 +60,7 @@ class NamespaceKeeper:
         self._scope = scope
         self._forget_anchor = forget_anchor
         self._confirm_hub = confirm_hub
+        self._confirm_target = confirm_target
         self._fence = fence
         self._sleep = sleep
 
@@ -130,11 +133,13 @@ class NamespaceKeeper:
         carries the version that was found empty, so it fails where anybody uses the namespace.
         """
         name = key_of(namespace).name
+        await self._confirm_target()
         self._fence()
         await self._forget_anchor(name)
         await self._sleep(IN_FLIGHT_SECONDS)
         if not await self._may_go(namespace):
             return False
+        await self._confirm_target()
         self._fence()
         try:
             await self._target.delete(

@@ -88,23 +88,23 @@ class Sweeper:
         target: ClusterPort,
         scope: Scope,
         confirm_hub: Callable[[], Awaitable[None]],
+        confirm_target: Callable[[], Awaitable[None]],
         enqueue: Callable[[ObjectKey], None],
         namespaces: NamespaceKeeper,
-        period_seconds: float = SWEEP_PERIOD_SECONDS,
     ) -> None:
         self._hub = hub
         self._target = target
         self._scope = scope
         self._confirm_hub = confirm_hub
+        self._confirm_target = confirm_target
         self._enqueue = enqueue
         self._namespaces = namespaces
-        self._period_seconds = period_seconds
         self.unknown_mirrors = 0
 
     async def run(self) -> None:
         """Sweep until cancelled; a failed pass is logged and tried again a period later."""
         while True:
-            await asyncio.sleep(self._period_seconds)
+            await asyncio.sleep(SWEEP_PERIOD_SECONDS)
             try:
                 await self.sweep()
                 await self._namespaces.give_back()
@@ -116,6 +116,7 @@ class Sweeper:
         found = await survey_scope(
             self._hub, self._target, self._scope, confirm_hub=self._confirm_hub
         )
+        await self._confirm_target()  # or another cluster's leftovers would be told as ours
         for orphan in found.orphans:
             self._enqueue(orphan.hub_pod)
         if len(found.unknown) != self.unknown_mirrors:

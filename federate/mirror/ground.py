@@ -9,7 +9,7 @@ touched: a namespace of our name that is not ours is refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -76,12 +76,17 @@ class Ground:
         target: ClusterPort,
         anchors: Store,
         register: AnchorRegister,
+        confirm_target: Callable[[], Awaitable[None]],
+        fence: Callable[[], None],
         now: Callable[[], datetime],
     ) -> None:
         self._rules = rules
         self._target = target
         self._anchors = anchors
         self._register = register
+        self._confirm_target = confirm_target
+        self._fence = fence
+        """Raises where we may not write to the target any more; called before every write."""
         self._now = now
         self._locks: dict[str, asyncio.Lock] = {}
         self._ending: set[str] = set()
@@ -128,6 +133,7 @@ class Ground:
                 try:
                     ticket.commit(await self._target.get(CONFIGMAPS, key))
                 except NotFound:
+                    await self._confirm_target()
                     known = self._anchors.get(key)
                     if known is not None:
                         ticket.commit_deleted(uid_of(known))
@@ -137,6 +143,7 @@ class Ground:
         try:
             present = await self._target.get(NAMESPACES, ObjectKey("", namespace))
         except NotFound:
+            await self._confirm_target()
             self._ending.add(namespace)
             return
         (self._ending.add if is_terminating(present) else self._ending.discard)(namespace)
@@ -153,6 +160,7 @@ class Ground:
         async with self._lock(namespace):
             if self.anchor_state(namespace) is not AnchorState.NEVER:
                 return
+            await self._confirm_target()
             await self._ensure_namespace(namespace, hub_namespace)
             await self._await_service_account(namespace)
             anchor = await self._ensure_anchor(namespace)
@@ -167,6 +175,7 @@ class Ground:
         try:
             present = await self._target.get(NAMESPACES, key)
         except NotFound:
+            self._fence()
             try:
                 present = await self._target.create(
                     NAMESPACES, self._render_namespace(namespace, hub_namespace)
@@ -183,9 +192,10 @@ class Ground:
                 subject=f"namespace {namespace}",
                 reason="NamespaceTerminating",
             )
-        if self._rules.strategy is NamespaceStrategy.SAME:
+        is_ours = labels_of(present).get(HUB_LABEL) == self._rules.scope.hub_id
+        if self._rules.strategy is NamespaceStrategy.SAME and not is_ours:
             return
-        if labels_of(present).get(HUB_LABEL) != self._rules.scope.hub_id:
+        if not is_ours:
             raise NotOurs(
                 f"namespace {namespace} of {self._target.name} exists without the label "
                 f"{HUB_LABEL}={self._rules.scope.hub_id}: it is not federate's and stays untouched"
@@ -210,6 +220,7 @@ class Ground:
                 }
             },
         )
+        self._fence()
         await self._target.patch(NAMESPACES, ObjectKey("", key_of(namespace).name), patch)
 
     def _render_namespace(self, namespace: str, hub_namespace: str) -> JsonDict:
@@ -263,6 +274,7 @@ class Ground:
             },
         }
         with self._anchors.writing(key) as ticket:
+            self._fence()
             try:
                 anchor = await self._target.create(CONFIGMAPS, body, namespace=namespace)
             except AlreadyExists:
@@ -271,6 +283,14 @@ class Ground:
                 raise NotOurs(
                     f"ConfigMap {key} of {self._target.name} has the anchor's name but not its "
                     "marks: it stays untouched. Remove or rename it"
+                )
+            if is_terminating(anchor):
+                raise Forbidden(
+                    "the namespace's anchor is still being removed",
+                    cluster=self._target.name,
+                    verb="use",
+                    subject=f"configmap {key}",
+                    reason="AnchorTerminating",
                 )
             ticket.commit(anchor)
         return anchor

@@ -1,7 +1,7 @@
 """Decide the next step for one hub pod and its mirror. Pure.
 
 Input: what the hub wants, what the target has, and how sure we are; output: one step with its
-reason. The reconciler executes it, looks again, and asks for the next: so it may be killed between
+reason. A round executes it, looks again, and asks for the next: so it may be killed between
 any two steps, and deciding twice on the same input gives the same step. Mirroring, status and
 deletion are planned here together, because for one pod they exclude each other (C71).
 
@@ -11,16 +11,23 @@ The road of a hub pod, each line a function below:
     a predecessor's      the mirror belongs to an earlier pod of this name: delete it, wait
     terminating          delete the mirror, follow it, write the last word, let the hub pod go
     terminal             a mirror that still runs is stopped; nothing is ever started again
-    living, mirrored     record the mirror, follow its deletion in the target, project its status
-    living, no mirror    was there one? then it is lost. Else: intent, ground, create
+    living, mirrored     record the mirror, let it start, follow its deletion in the target,
+                         project its status
+    living, no mirror    was there one on record? then it is lost. Else: intent, ground, create
+
+A mirror is created gated, and let go only when its uid is on record. So one that is not on record
+never ran: an intent that came to nothing is simply carried out again, and a create that arrives
+late starts nothing (C20, C70).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
-from federate.mirror.refusal import Refusal, refusal_of, stripped_refusal
-from federate.mirror.render import metadata_changes
+from federate.mirror.dropped import dropped_fields
+from federate.mirror.refusal import Refusal, refusal_of, weakened_refusal
+from federate.mirror.render import metadata_changes, render_spec
 from federate.mirror.steps import (
     AnchorState,
     CreateMirror,
@@ -36,25 +43,25 @@ from federate.mirror.steps import (
     PodView,
     PrepareGround,
     Step,
-    Wait,
+    UngateMirror,
     WriteHubPod,
 )
-from federate.model.instants import format_instant, parse_instant
-from federate.model.marks import MirrorRecord, origin_of, record_of
+from federate.model.instants import format_instant
+from federate.model.marks import RECORDED_GATE, MirrorRecord, origin_of, record_of
 from federate.model.objects import (
     JsonObject,
     condition_of,
     is_terminating,
     key_of,
     resource_version_of,
-    status_of,
+    spec_of,
     uid_of,
 )
 from federate.model.pods import (
     grace_seconds_of,
     has_started,
+    is_gated,
     is_terminal,
-    may_run_again,
     node_name_of,
     phase_of,
 )
@@ -65,13 +72,14 @@ from federate.status.project import (
     lost_status,
     project_status,
     waiting_status,
+    with_dropped_fields,
 )
 from federate.status.writing import HubWrite, plan_hub_write
 
-# -- the decision ----------------------------------------------------------------------------------
+_SILENT = "the target does not answer: what was heard of its pods is old"
+"""Said again, it would undo what the hub's node controller says meanwhile (C45)."""
 
-DOUBT_SECONDS = 2.0
-"""How soon to look again whether the watch has caught up with an unanswered create."""
+# -- the decision ----------------------------------------------------------------------------------
 
 
 def plan_pod(view: PodView, rules: PlanRules) -> Step:
@@ -146,8 +154,14 @@ def _plan_ending(
     record = record_of(hub_pod)
     if record is not None and not view.mirrors_fresh:
         return LookUpMirror(reason="is the mirror really gone?", lane=Lane.DELETE)
-    if view.unmarked:
-        return Nothing(reason="the mirror on record lost its marks: only a person may end it")
+    doubt = _plan_absence_in_doubt(view, record)
+    return doubt if doubt is not None else _plan_last_word(view, rules, hub_pod, record)
+
+
+def _plan_last_word(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, record: MirrorRecord | None
+) -> Step:
+    """The mirror is surely gone, or never was: say how the pod ended, and let it go."""
     ran = record is not None and (
         record.mirror_uid or view.last_state is not None or has_started(hub_pod)
     )
@@ -170,6 +184,20 @@ def _plan_ending(
     )
 
 
+def _plan_absence_in_doubt(view: PodView, record: MirrorRecord | None) -> Step | None:
+    """An absent mirror is not always gone: it may have lost its marks, or run elsewhere (C5)."""
+    if view.unmarked:
+        return Nothing(reason="the mirror on record lost its marks: only a person may end it")
+    was_there = record is not None and record.mirror_uid
+    if view.target_known or not was_there or view.last_state is not None:
+        return None
+    if not view.anchor_fresh:
+        return LookUpAnchor(reason="the mirror is absent: is it still the same cluster?")
+    if view.anchor is AnchorState.GONE:
+        return Nothing(reason="the anchor is absent too: uninstalled unseen, or another cluster")
+    return None
+
+
 def _plan_ending_mirror(
     view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
 ) -> Step:
@@ -181,6 +209,8 @@ def _plan_ending_mirror(
         return DeleteMirror(
             reason="the hub pod's grace was shortened", mirror=mirror, grace_seconds=grace
         )
+    if not view.target_reachable:
+        return Nothing(reason=_SILENT)
     if not is_terminal(hub_pod):
         status = project_status(hub_pod, mirror, rules.addresses)
         write = _write(view, hub_pod, status=status)
@@ -211,22 +241,28 @@ def _plan_mirrored(
     view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
 ) -> Step:
     record = record_of(hub_pod)
-    if record is not None and record.mirror_uid and record.mirror_uid != uid_of(mirror):
+    recorded = record.mirror_uid if record is not None else ""
+    if recorded and recorded != uid_of(mirror):
         return _plan_second_run(view, mirror)
+    if is_terminating(mirror) and not recorded and is_gated(mirror):
+        return Nothing(reason="a mirror that never ran is ending; another follows")
     if is_terminating(mirror) and phase_of(mirror) != "Succeeded":
         return _plan_disrupted(view, rules, hub_pod, mirror)
-    status = project_status(hub_pod, mirror, rules.addresses)
-    known = MirrorRecord(pod_uid=uid_of(hub_pod), mirror=key_of(mirror), mirror_uid=uid_of(mirror))
-    write = _write(
-        view,
-        hub_pod,
-        status=status,
-        record=known,
-        target=rules.target_name,
-        target_node=node_name_of(mirror),
-    )
+    if not view.target_reachable:
+        return Nothing(reason=_SILENT)
+    if not recorded:
+        return _plan_recording(view, rules, hub_pod, mirror)
+    return _plan_recorded(view, rules, hub_pod, mirror)
+
+
+def _plan_recorded(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
+) -> Step:
+    write = _mirrored_write(view, rules, hub_pod, mirror)
     if write is not None:
         return WriteHubPod(reason="the mirror's status", lane=Lane.STATUS, write=write)
+    if is_gated(mirror):
+        return UngateMirror(reason="the mirror is on record: it may start", mirror=mirror)
     changes = metadata_changes(hub_pod, mirror, rules.render)
     fingerprint = json.dumps(changes, sort_keys=True)
     if changes is not None and fingerprint != view.futile_metadata:
@@ -237,6 +273,62 @@ def _plan_mirrored(
             fingerprint=fingerprint,
         )
     return Nothing(reason="mirrored")
+
+
+def _mirrored_write(
+    view: PodView,
+    rules: PlanRules,
+    hub_pod: JsonObject,
+    mirror: JsonObject,
+    dropped: Sequence[str] = (),
+) -> HubWrite | None:
+    status = project_status(hub_pod, mirror, rules.addresses)
+    if dropped:
+        status = with_dropped_fields(
+            status, message=_told_dropped(rules, dropped), now=format_instant(view.now)
+        )
+    known = MirrorRecord(pod_uid=uid_of(hub_pod), mirror=key_of(mirror), mirror_uid=uid_of(mirror))
+    return _write(
+        view,
+        hub_pod,
+        status=status,
+        record=known,
+        target=rules.target_name,
+        target_node=node_name_of(mirror),
+    )
+
+
+def _told_dropped(rules: PlanRules, dropped: Sequence[str]) -> str:
+    return f"{rules.target_name} did not keep of the pod: {', '.join(dropped)}"
+
+
+def _plan_recording(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
+) -> Step:
+    """A mirror that is not on record: made just now, or by a process that died (C20)."""
+    asked = {**render_spec(hub_pod, rules.render), "schedulingGates": [{"name": RECORDED_GATE}]}
+    lost = dropped_fields(asked, spec_of(mirror))
+    dropped = [field.path for field in lost]
+    weaker = [field.path for field in lost if field.weakens]
+    # One that has a node may have run: of a process that died, or from before the hub's restore.
+    if weaker and not node_name_of(mirror):
+        return DeleteMirror(
+            reason="it would run weaker than asked",
+            mirror=mirror,
+            grace_seconds=None,
+            weakened_by=", ".join(weaker),
+        )
+    write = _mirrored_write(view, rules, hub_pod, mirror, dropped)
+    if write is None:
+        return Nothing(reason="the hub does not keep the record: the mirror may not start")
+    return WriteHubPod(
+        reason="record the mirror",
+        lane=Lane.STATUS,
+        write=write,
+        refusal=Refusal(reason=PodReason.FIELDS_DROPPED, message=_told_dropped(rules, dropped))
+        if dropped
+        else None,
+    )
 
 
 def _plan_second_run(view: PodView, mirror: JsonObject) -> Step:
@@ -292,16 +384,8 @@ def _plan_missing(
     recorded = record is not None and record.mirror_uid
     if recorded or has_started(hub_pod) or view.last_state is not None:
         return _plan_lost(view, rules, hub_pod)
-    if record is not None and not view.attempt_open:
-        if not view.mirrors_fresh:
-            return LookUpMirror(reason="an intent on record: was it carried out?", lane=Lane.SYNC)
-        if view.in_doubt and not may_run_again(hub_pod):
-            return Wait(
-                reason="a create went unanswered: the watch must catch up first",
-                after_seconds=DOUBT_SECONDS,
-            )
-        if not may_run_again(hub_pod) and not _is_young(record, view, rules):
-            return _plan_lost(view, rules, hub_pod)
+    if record is not None and not view.attempt_open and not view.mirrors_fresh:
+        return LookUpMirror(reason="an intent on record: was it carried out?", lane=Lane.SYNC)
     return _plan_create(view, rules, hub_pod, predecessor, record)
 
 
@@ -343,14 +427,6 @@ def _plan_lost(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> Step:
     )
 
 
-def _is_young(record: MirrorRecord, view: PodView, rules: PlanRules) -> bool:
-    intended_at = parse_instant(record.intended_at)
-    if intended_at is None:
-        return False
-    age = (view.now - intended_at).total_seconds()
-    return abs(age) < rules.create_timeout_seconds  # a former leader's clock may be ahead
-
-
 def _plan_create(
     view: PodView,
     rules: PlanRules,
@@ -361,8 +437,6 @@ def _plan_create(
     refusal = _why_not(view, rules, hub_pod, predecessor)
     if refusal is not None:
         return _plan_waiting(view, hub_pod, refusal)
-    if record is None and not view.mirrors_fresh and _was_name_taken(hub_pod):
-        return LookUpMirror(reason="the name was taken: is it still?", lane=Lane.SYNC)
     if view.anchor is not AnchorState.PRESENT:
         return PrepareGround(reason="the target namespace or its anchor is not there yet")
     if record is None:
@@ -374,11 +448,6 @@ def _plan_create(
             return Nothing(reason="the hub does not keep the intent: nothing may be created")
         return WriteHubPod(reason="intent before deed", lane=Lane.SYNC, write=write, intent=intent)
     return CreateMirror(reason="the hub pod has no mirror")
-
-
-def _was_name_taken(hub_pod: JsonObject) -> bool:
-    """Tell whether the last try ended at a stranger's name: then look before the intent."""
-    return bool(status_of(hub_pod).get("reason") == PodReason.NAME_TAKEN)
 
 
 def _why_not(
@@ -413,10 +482,9 @@ def _why_not_now(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> Refusa
             message=f"a pod {view.mirror_key} that is not this virtual node's exists in "
             f"{rules.target_name}; federate does not touch it. Remove or rename it there, or "
             "rename this pod",
-            clears_intent=True,
         )
-    if view.was_stripped and not may_run_again(hub_pod):
-        return stripped_refusal(rules.target_name)
+    if view.weakened_by:
+        return weakened_refusal(rules.target_name, view.weakened_by)
     if not view.target_reachable:
         return Refusal(
             reason=PodReason.TARGET_UNREACHABLE,
@@ -430,7 +498,7 @@ def _plan_waiting(view: PodView, hub_pod: JsonObject, refusal: Refusal) -> Step:
     status = waiting_status(
         hub_pod, reason=refusal.reason, message=refusal.message, now=format_instant(view.now)
     )
-    write = _write(view, hub_pod, status=status, clear_record=refusal.clears_intent)
+    write = _write(view, hub_pod, status=status)
     if write is None:
         return Nothing(reason=refusal.reason)
     return WriteHubPod(reason=refusal.reason, lane=Lane.STATUS, write=write, refusal=refusal)
@@ -442,7 +510,6 @@ def _write(
     *,
     status: JsonObject | None = None,
     record: MirrorRecord | None = None,
-    clear_record: bool = False,
     target_node: str = "",
     target: str = "",
 ) -> HubWrite | None:
@@ -450,7 +517,6 @@ def _write(
         hub_pod,
         status=status,
         record=record,
-        clear_record=clear_record,
         target=target,
         target_node=target_node,
         futile=view.futile,

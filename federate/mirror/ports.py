@@ -20,6 +20,7 @@ from federate.model.objects import (
     JsonObject,
     uid_of,
 )
+from federate.model.pods import is_gated
 
 ORIGIN_INDEX = "origin"
 """Index of the mirrors' store: hub pod key -> mirrors."""
@@ -51,16 +52,16 @@ class PodPorts:
     ground: Ground
     events: EventSink
     target_reachable: Callable[[], bool]
-    watch_gaps: Callable[[], int]
-    """How many times the mirrors' watch lost its thread (was listed anew)."""
-    watch_heard_at: Callable[[], float]
-    """When the mirrors' watch last said anything, by `clock`."""
+    target_known: Callable[[], bool]
+    """Whether `confirm_target` can tell one cluster from another."""
     confirm_hub: Callable[[], Awaitable[None]]
     """Raises where the hub's client speaks to another cluster now: absence says nothing there."""
-    clock: Callable[[], float]
-    """Monotonic."""
+    confirm_target: Callable[[], Awaitable[None]]
+    """The same of the target's client (C5)."""
     fence: Callable[[], None]
     """Raises LeadershipLost where we may not act any more; called before every write."""
+    fence_target: Callable[[], None]
+    """Raises ClusterError while the target is known to be another cluster; before its writes."""
     now: Callable[[], datetime]
     orphan_bound: RateBound
     mirror_changed: Callable[[Change], None]
@@ -74,16 +75,13 @@ class PodMemory:
     """What this process knows of one hub pod beyond what is written down; makes it only surer."""
 
     intended_at: str = ""
-    """The intent on record is ours, and was written when..."""
-    intended_gaps: int = -1
-    """...the mirrors' watch had lost its thread so many times."""
-    doubtful_since: float | None = None
-    """A create went unanswered at that time."""
+    """When the intent of this process was written, as it stands on record."""
     last_state: JsonObject | None = None
     """The mirror as it was last seen before it vanished."""
     stripped: JsonObject | None = None
     """A pod of our own making whose marks the target took off; it is still to be taken back."""
-    was_stripped: bool = False
+    weakened_by: str = ""
+    """Fields that the target dropped from its mirror, which was therefore removed again."""
     futile: str = ""
     futile_metadata: str = ""
 
@@ -114,10 +112,17 @@ class PodMemories:
             del self._by_uid[uid]
 
     def note_end(self, origin: Origin, mirror: JsonObject, *, last: JsonObject) -> None:
-        """Keep the last state of *the* mirror of a hub pod; a second run's end says nothing."""
+        """Keep the last state of *the* mirror of a hub pod.
+
+        The end of a second mirror says nothing, nor that of one that never could run, or that
+        federate itself took back.
+        """
         hub_pod = self._ports.hub_pods.get(origin.pod)
         if hub_pod is None or uid_of(hub_pod) != origin.pod_uid:
             return
         record = record_of(hub_pod)
-        if record is None or record.mirror_uid in ("", uid_of(mirror)):
+        recorded = record.mirror_uid if record is not None else ""
+        never_ran = is_gated(mirror) and is_gated(last)
+        taken_back = bool(self.peek(origin.pod_uid).weakened_by)
+        if recorded == uid_of(mirror) or not (recorded or never_ran or taken_back):
             self.of(origin.pod_uid).last_state = last

@@ -6,14 +6,10 @@ from dataclasses import dataclass
 
 from federate.errors import (
     ClusterError,
-    Conflict,
-    Expired,
     Forbidden,
     NotFound,
     Rejected,
-    ServerFault,
     Throttled,
-    Unauthorized,
     Unreachable,
 )
 from federate.model.marks import carries_marks
@@ -29,8 +25,6 @@ class Refusal:
 
     reason: str
     message: str
-    clears_intent: bool = False
-    """The target answered: surely nothing was created, so the intent on record is void."""
 
 
 def refusal_of(
@@ -84,16 +78,9 @@ _FORBIDDEN_TEXTS: tuple[tuple[str, str, bool], ...] = (
 )
 
 
-_WEBHOOK_DOWN = "failed calling webhook"
-"""Admission failed before anything was stored: a 500 that leaves nothing open."""
-
-# What an answer means that surely created nothing; 5xx and lost replies leave that open.
-_REFUSING_ANSWERS: tuple[tuple[type[ClusterError], PodReason, bool], ...] = (
+_ANSWERS: tuple[tuple[type[ClusterError], PodReason, bool], ...] = (
     (NotFound, PodReason.NAMESPACE_MISSING, False),
     (Rejected, PodReason.MIRROR_INVALID, True),
-    (Unauthorized, PodReason.TARGET_ERROR, False),
-    (Conflict, PodReason.TARGET_ERROR, False),
-    (Expired, PodReason.TARGET_ERROR, False),
 )
 
 
@@ -102,20 +89,15 @@ def create_failure_of(error: ClusterError, *, target_name: str) -> CreateFailure
     words = f"{target_name} answered: {error.detail}"
     if isinstance(error, Unreachable):
         message = f"{target_name} does not answer; the pod starts when it does"
-        return _unsure(PodReason.TARGET_UNREACHABLE, message, is_void=not error.request_sent)
+        return _failure(PodReason.TARGET_UNREACHABLE, message)
     if isinstance(error, Throttled):
-        # 429 is the API server's own word; a 503 may come from anywhere on the way.
-        message = f"{target_name} asks to wait"
-        return _unsure(PodReason.TARGET_BUSY, message, is_void=error.status == 429)
-    if isinstance(error, ServerFault):
-        is_void = _WEBHOOK_DOWN in error.detail.lower()
-        return _unsure(PodReason.TARGET_ERROR, words, is_void=is_void)
+        return _failure(PodReason.TARGET_BUSY, f"{target_name} asks to wait")
     if isinstance(error, Forbidden):
         return _forbidden(error.detail.lower(), words)
-    for kind, reason, slow in _REFUSING_ANSWERS:
+    for kind, reason, slow in _ANSWERS:
         if isinstance(error, kind):
             return _failure(reason, words, slow=slow)
-    return _unsure(PodReason.TARGET_ERROR, words, is_void=False)
+    return _failure(PodReason.TARGET_ERROR, words)
 
 
 def stripped_refusal(target_name: str) -> Refusal:
@@ -123,14 +105,18 @@ def stripped_refusal(target_name: str) -> Refusal:
     return Refusal(
         reason=PodReason.MARKS_REMOVED,
         message=f"{target_name} strips federate's labels or annotations from new pods (an "
-        "admission webhook or policy): let federate.dev/ keys pass there. A pod that may run once "
-        "is tried again when federate is started again",
-        clears_intent=True,
+        "admission webhook or policy): let federate.dev/ keys pass there",
     )
 
 
-def _unsure(reason: PodReason, message: str, *, is_void: bool) -> CreateFailure:
-    return CreateFailure(refusal=Refusal(reason=reason, message=message, clears_intent=is_void))
+def weakened_refusal(target_name: str, fields: str) -> Refusal:
+    """Say that the target would run the pod with more rights than asked, or to another end (C4)."""
+    return Refusal(
+        reason=PodReason.MIRROR_WEAKENED,
+        message=f"{target_name} does not know, and dropped: {fields}. The pod would run weaker "
+        "than asked, so it is not run. Upgrade the target or leave these fields out; it is tried "
+        "again when federate is started again",
+    )
 
 
 def _forbidden(text: str, words: str) -> CreateFailure:
@@ -141,5 +127,4 @@ def _forbidden(text: str, words: str) -> CreateFailure:
 
 
 def _failure(reason: str, message: str, *, slow: bool = False) -> CreateFailure:
-    refusal = Refusal(reason=reason, message=message, clears_intent=True)
-    return CreateFailure(refusal=refusal, slow=slow)
+    return CreateFailure(refusal=Refusal(reason=reason, message=message), slow=slow)

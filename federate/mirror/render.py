@@ -17,6 +17,7 @@ from federate.model.marks import (
     HUB_GENERATION_ANNOTATION,
     MANAGED_KEYS_ANNOTATION,
     PREFIX,
+    RECORDED_GATE,
     Origin,
 )
 from federate.model.objects import (
@@ -27,6 +28,7 @@ from federate.model.objects import (
     labels_of,
     metadata_of,
     spec_of,
+    uid_of,
 )
 from federate.model.pods import (
     NODE_TYPE_LABEL,
@@ -35,6 +37,7 @@ from federate.model.pods import (
     admission_token_volumes,
     is_token_mount,
 )
+from federate.patch.document import STRATEGIC, PatchBody
 
 NEVER_TRAVELS: Mapping[str, str] = {
     "nodeName": "names a node of the hub",
@@ -86,7 +89,11 @@ def render_mirror(
     anchor: JsonObject,
     rules: RenderRules,
 ) -> JsonDict:
-    """Render the mirror pod; `anchor` becomes its controller, so nothing else can adopt it."""
+    """Render the mirror pod; `anchor` becomes its controller, so nothing else can adopt it.
+
+    It is born gated: it waits until its uid is on record, so that a create which arrives late, or
+    a second time, never runs (C20, C70).
+    """
     labels, annotations = flowing_metadata(hub_pod, rules)
     generation = metadata_of(hub_pod).get("generation")
     own_annotations = {
@@ -114,8 +121,22 @@ def render_mirror(
                 }
             ],
         },
-        "spec": render_spec(hub_pod, rules),
+        "spec": {
+            **render_spec(hub_pod, rules),
+            "schedulingGates": [{"name": RECORDED_GATE}],
+        },
     }
+
+
+def ungating_patch(mirror: JsonObject) -> PatchBody:
+    """Lift our gate, and no other, from that very mirror; again does no harm."""
+    return PatchBody(
+        media_type=STRATEGIC,
+        body={
+            "metadata": {"uid": uid_of(mirror)},
+            "spec": {"schedulingGates": [{"$patch": "delete", "name": RECORDED_GATE}]},
+        },
+    )
 
 
 def render_spec(hub_pod: JsonObject, rules: RenderRules) -> JsonDict:

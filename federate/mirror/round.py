@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import assert_never
 
 import structlog
@@ -27,7 +26,7 @@ from federate.flow.controller import Again, Done, Elsewhere, Outcome
 from federate.mirror.plan import plan_pod
 from federate.mirror.ports import ORIGIN_INDEX, PodMemories, PodMemory, PodPorts
 from federate.mirror.refusal import CreateFailure, Refusal, create_failure_of, stripped_refusal
-from federate.mirror.render import metadata_changes, render_mirror
+from federate.mirror.render import metadata_changes, render_mirror, ungating_patch
 from federate.mirror.steps import (
     CreateMirror,
     DeleteHubPod,
@@ -41,7 +40,7 @@ from federate.mirror.steps import (
     PodView,
     PrepareGround,
     Step,
-    Wait,
+    UngateMirror,
     WriteHubPod,
     belongs,
     lane_of,
@@ -111,8 +110,6 @@ class Round:
             if isinstance(step, Nothing):
                 log.debug("nothing to do", reason=step.reason)
                 return self._settle(step)
-            if isinstance(step, Wait):
-                return Again(step.after_seconds)
             if not belongs(step, lane, first=number == 0):
                 return Elsewhere(lane_of(step))
             log.debug("step", step=type(step).__name__, reason=step.reason)
@@ -156,15 +153,7 @@ class Round:
         hub_pod = ports.hub_pods.get(self._key)
         uid = uid_of(hub_pod) if hub_pod is not None else ""
         memory = self._memories.peek(uid)
-        in_doubt = (
-            memory.doubtful_since is not None and ports.watch_heard_at() <= memory.doubtful_since
-        )
         record = record_of(hub_pod) if hub_pod is not None else None
-        is_own_attempt = (
-            record is not None
-            and record.intended_at == memory.intended_at
-            and memory.intended_gaps == ports.watch_gaps()
-        )
         return PodView(
             key=self._key,
             mirror_key=self._mirror_key,
@@ -173,14 +162,16 @@ class Round:
             mirrors=ports.mirrors.by_index(ORIGIN_INDEX, str(self._key)),
             mirrors_fresh=self._mirrors_fresh,
             last_state=memory.last_state,
-            attempt_open=is_own_attempt and not in_doubt,
-            in_doubt=in_doubt,
+            attempt_open=record is not None
+            and bool(memory.intended_at)
+            and record.intended_at == memory.intended_at,
             anchor=ports.ground.anchor_state(self._mirror_key.namespace),
             anchor_fresh=self._anchor_fresh,
             occupant=self._occupant,
+            weakened_by=memory.weakened_by,
             unmarked=self._unmarked,
-            was_stripped=memory.was_stripped,
             target_reachable=ports.target_reachable(),
+            target_known=ports.target_known(),
             futile=memory.futile,
             futile_metadata=memory.futile_metadata,
             now=ports.now(),
@@ -195,13 +186,15 @@ class Round:
                 await self._prepare_ground()
             case CreateMirror():
                 await self._create_mirror()
+            case UngateMirror():
+                await self._ungate_mirror(step)
             case PatchMirror():
                 await self._patch_mirror(step)
             case DeleteMirror():
                 await self._delete_mirror(step)
             case DeleteHubPod():
                 await self._delete_hub_pod(step)
-            case WriteHubPod() | Nothing() | Wait():
+            case WriteHubPod() | Nothing():
                 raise AssertionError("run() sees to these")
             case _:
                 assert_never(step)
@@ -242,7 +235,10 @@ class Round:
         record = record_of(hub_pod) if hub_pod is not None else None
         keys = {self._mirror_key} | ({record.mirror} if record else set())
         for key in keys:
-            await self._look_up_mirror_at(key)
+            known = self._ports.mirrors.get(key)
+            # People can write the record too: it must not lead to another pod's mirror.
+            if key == self._mirror_key or known is None or self._is_ours(known):
+                await self._look_up_mirror_at(key)
         if hub_pod is not None and not (record and record.mirror_uid):
             await self._look_up_mirrors_of(uid_of(hub_pod))
         self._mirrors_fresh = True
@@ -253,10 +249,9 @@ class Round:
             try:
                 found = await self._ports.target.get(PODS, key)
             except NotFound:
+                await self._ports.confirm_target()
                 found = None
-            origin = origin_of(found) if found is not None else None
-            ours = origin is not None and (origin.scope, origin.pod) == (self._scope, self._key)
-            if found is not None and ours:
+            if found is not None and self._is_ours(found):
                 self._note(ticket.commit(found))
                 self._check_shown(store, found)
                 return
@@ -265,8 +260,12 @@ class Round:
             elif found is not None and key == self._mirror_key:
                 self._occupant = True
             known = store.get(key)
-            if known is not None:
+            if known is not None and self._is_ours(known):
                 self._note(ticket.commit_deleted(uid_of(known)))
+
+    def _is_ours(self, mirror: JsonObject) -> bool:
+        origin = origin_of(mirror)
+        return origin is not None and (origin.scope, origin.pod) == (self._scope, self._key)
 
     def _recorded_uid(self) -> str:
         hub_pod = self._ports.hub_pods.get(self._key)
@@ -301,10 +300,7 @@ class Round:
         """Write; tells whether the hub took it (else the hub pod was read anew)."""
         if step.intent is not None:
             # Before the request: a lost reply must not make our own intent look like another's.
-            memory = self._memories.of(step.intent.pod_uid)
-            memory.intended_at = step.intent.intended_at
-            memory.intended_gaps = self._ports.watch_gaps()
-            memory.doubtful_since = None
+            self._memories.of(step.intent.pod_uid).intended_at = step.intent.intended_at
         reply = await self._patch_hub_pod(step.write.patch)
         if reply is None:
             return False
@@ -363,7 +359,7 @@ class Round:
     # -- the mirror --------------------------------------------------------------------------------
 
     async def _prepare_ground(self) -> None:
-        self._ports.fence()
+        self._fence()
         try:
             await self._ports.ground.prepare(self._key.namespace)
         except NotOurs as error:
@@ -372,10 +368,7 @@ class Round:
             raise
         except ClusterError as error:
             if error.cluster == self._ports.target.name:
-                # What the ground met says nothing of a create that may be under way.
-                failure = create_failure_of(error, target_name=self._target_name)
-                refusal = replace(failure.refusal, clears_intent=False)
-                await self._tell_failure(replace(failure, refusal=refusal))
+                await self._tell_failure(create_failure_of(error, target_name=self._target_name))
             raise
 
     async def _create_mirror(self) -> None:
@@ -391,7 +384,7 @@ class Round:
             anchor=anchor,
             rules=self._rules.render,
         )
-        self._ports.fence()
+        self._fence()
         try:
             with self._ports.mirrors.writing(self._mirror_key) as ticket:
                 reply = await self._ports.target.create(
@@ -405,8 +398,6 @@ class Round:
             return
         except ClusterError as error:
             failure = create_failure_of(error, target_name=self._target_name)
-            if not failure.refusal.clears_intent:
-                self._memories.of(uid_of(hub_pod)).doubtful_since = self._ports.clock()
             await self._tell_failure(failure)
             if failure.slow and not isinstance(error, Rejected):
                 raise Rejected(
@@ -428,7 +419,7 @@ class Round:
         It is ours beyond doubt: the reply to our own create names its uid.
         """
         memory = self._memories.of(hub_pod_uid)
-        memory.stripped, memory.was_stripped = reply, True
+        memory.stripped = reply
         await self._take_back(memory)
         refusal = stripped_refusal(self._target_name)
         await self._tell_failure(CreateFailure(refusal=refusal, slow=True))
@@ -438,7 +429,7 @@ class Round:
         """Delete a stripped pod under its uid; it stays on the list until the target answers."""
         if memory.stripped is None:
             return
-        self._ports.fence()
+        self._fence()
         try:
             await self._ports.target.delete(
                 PODS, key_of(memory.stripped), uid=uid_of(memory.stripped)
@@ -463,7 +454,7 @@ class Round:
             message=refusal.message,
             now=format_instant(self._ports.now()),
         )
-        write = plan_hub_write(hub_pod, status=status, clear_record=refusal.clears_intent)
+        write = plan_hub_write(hub_pod, status=status)
         if write is None:
             return
         try:
@@ -474,19 +465,42 @@ class Round:
         if reply is not None:
             self._tell(reply, refusal)
 
-    async def _patch_mirror(self, step: PatchMirror) -> None:
-        key = key_of(step.mirror)
-        patch = PatchBody(
-            media_type=MERGE,
-            body={"metadata": {**step.metadata, "uid": uid_of(step.mirror)}},
-        )
-        self._ports.fence()
+    async def _ungate_mirror(self, step: UngateMirror) -> None:
+        if await self._patch_target(step.mirror, ungating_patch(step.mirror)) is not None:
+            log.info("mirror started", mirror=str(key_of(step.mirror)))
+
+    async def _patch_target(self, mirror: JsonObject, patch: PatchBody) -> JsonDict | None:
+        """Patch that very mirror; None where it is not there any more, and was looked up."""
+        key = key_of(mirror)
+        self._fence()
         try:
             with self._ports.mirrors.writing(key) as ticket:
                 reply = await self._ports.target.patch(PODS, key, patch)
                 self._note(ticket.commit(reply))
         except (NotFound, Conflict):
             await self._look_up_mirror()
+            return None
+        except Rejected:
+            # A uid that is another's is answered so too.
+            await self._look_up_mirror()
+            present = self._ports.mirrors.get(key)
+            if present is not None and uid_of(present) == uid_of(mirror):
+                raise
+            return None
+        return reply
+
+    def _fence(self) -> None:
+        """Stop before a write to the target where we may not act, or it is another cluster."""
+        self._ports.fence()
+        self._ports.fence_target()
+
+    async def _patch_mirror(self, step: PatchMirror) -> None:
+        patch = PatchBody(
+            media_type=MERGE,
+            body={"metadata": {**step.metadata, "uid": uid_of(step.mirror)}},
+        )
+        reply = await self._patch_target(step.mirror, patch)
+        if reply is None:
             return
         hub_pod = self._ports.hub_pods.get(self._key)
         if hub_pod is not None:
@@ -501,12 +515,21 @@ class Round:
         if reply is not None and origin is not None:
             self._memories.note_end(origin, reply, last=reply)
 
+    def _remember_weakened(self, step: DeleteMirror) -> None:
+        hub_pod = self._ports.hub_pods.get(self._key)
+        if hub_pod is not None:
+            self._memories.of(uid_of(hub_pod)).weakened_by = step.weakened_by
+
     async def _delete_mirror(self, step: DeleteMirror) -> None:
         key, uid = key_of(step.mirror), uid_of(step.mirror)
         is_orphan = self._ports.hub_pods.get(self._key) is None
         if is_orphan:
             await self._ports.orphan_bound.take()
-        self._ports.fence()
+            # Leftovers with our marks may stand in a cluster that served this virtual node before.
+            await self._ports.confirm_target()
+        if step.weakened_by:
+            self._remember_weakened(step)
+        self._fence()
         try:
             with self._ports.mirrors.writing(key) as ticket:
                 reply = await self._ports.target.delete(

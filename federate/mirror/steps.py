@@ -1,6 +1,6 @@
 """What a decision about a pod rests on, and the steps it may come to: plain values. Pure.
 
-`plan` fills in the reasoning between the two, `reconciler` gathers the view and carries out steps.
+`plan` fills in the reasoning between the two, `round` gathers the view and carries out the steps.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from federate.model.marks import MirrorRecord
 from federate.model.objects import JsonDict, JsonObject, ObjectKey
 from federate.status.project import Addresses
 from federate.status.writing import HubWrite
-
-CREATE_TIMEOUT_SECONDS = 30.0
-"""How long a create may be under way: an older intent of a pod that may not run twice is lost."""
 
 
 class Lane(StrEnum):
@@ -54,18 +51,18 @@ class PodView:
     last_state: JsonObject | None = None
     """The mirror of this very hub pod as it was last seen before it vanished."""
     attempt_open: bool = False
-    """This process wrote the intent and has watched the target without a gap ever since."""
-    in_doubt: bool = False
-    """A create went unanswered, and the watch has not yet shown anything from after it."""
+    """This process wrote the intent, so it has no need to look where else a mirror may stand."""
     anchor: AnchorState = AnchorState.NEVER
     anchor_fresh: bool = False
     occupant: bool = False
     """An object that is not ours has the mirror's name."""
+    weakened_by: str = ""
+    """Fields that the target dropped, without which the mirror would run weaker than asked."""
     unmarked: bool = False
     """The mirror on record is there, by its uid, but somebody took its marks off."""
-    was_stripped: bool = False
-    """The target took the marks off a mirror as it was created, which was then taken back."""
     target_reachable: bool = True
+    target_known: bool = True
+    """The target says which cluster it is: absence was confirmed by its identity (C5)."""
     futile: str = ""
     """Fingerprint of a write the hub answered without taking it; see `plan_hub_write`."""
     futile_metadata: str = ""
@@ -80,7 +77,6 @@ class PlanRules:
     render: RenderRules
     addresses: Addresses
     target_name: str
-    create_timeout_seconds: float = CREATE_TIMEOUT_SECONDS
     allow_system_namespaces: bool = False
 
 
@@ -92,14 +88,6 @@ class Nothing:
     """All is as it should be, or waits for an event."""
 
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Nothing can be said yet, and no event may come: look again."""
-
-    reason: str
-    after_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +134,17 @@ class PrepareGround:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateMirror:
-    """Send the create: the intent is on record."""
+    """Send the create: the intent is on record. The mirror is born gated."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UngateMirror:
+    """Let the target's scheduler have the mirror: its uid is on record."""
+
+    reason: str
+    mirror: JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +164,8 @@ class DeleteMirror:
     reason: str
     mirror: JsonObject
     grace_seconds: int | None
+    weakened_by: str = ""
+    """Which dropped fields are the reason: remembered, so that it is not made again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,13 +180,13 @@ class DeleteHubPod:
 
 Step: TypeAlias = (
     Nothing
-    | Wait
     | LookUpHubPod
     | LookUpMirror
     | LookUpAnchor
     | WriteHubPod
     | PrepareGround
     | CreateMirror
+    | UngateMirror
     | PatchMirror
     | DeleteMirror
     | DeleteHubPod
@@ -200,11 +198,11 @@ def lane_of(step: Step) -> Lane:
     match step:
         case WriteHubPod(lane=lane) | LookUpMirror(lane=lane):
             return lane
-        case PrepareGround() | CreateMirror() | PatchMirror():
+        case PrepareGround() | CreateMirror() | UngateMirror() | PatchMirror():
             return Lane.SYNC
         case LookUpHubPod() | LookUpAnchor() | DeleteMirror() | DeleteHubPod():
             return Lane.DELETE
-        case Nothing() | Wait():
+        case Nothing():
             return Lane.STATUS
 
 
@@ -212,7 +210,15 @@ def touches_target(step: Step) -> bool:
     """Tell whether a step waits for the target: such a step never runs in the status lane."""
     return isinstance(
         step,
-        (LookUpMirror, LookUpAnchor, PrepareGround, CreateMirror, PatchMirror, DeleteMirror),
+        (
+            LookUpMirror,
+            LookUpAnchor,
+            PrepareGround,
+            CreateMirror,
+            UngateMirror,
+            PatchMirror,
+            DeleteMirror,
+        ),
     )
 
 
@@ -227,4 +233,4 @@ def belongs(step: Step, lane: str, *, first: bool) -> bool:
         return True
     if first or (lane == Lane.STATUS and touches_target(step)):
         return False
-    return not isinstance(step, (PrepareGround, CreateMirror, PatchMirror))
+    return not isinstance(step, (PrepareGround, CreateMirror, UngateMirror, PatchMirror))

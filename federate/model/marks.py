@@ -31,6 +31,10 @@ VIRTUAL_NODE_LABEL = PREFIX + "virtual-node"
 """Hash of hub and node name, so that one selector finds, and one excludes, a node's objects."""
 HUB_POD_UID_LABEL = PREFIX + "hub-pod-uid"
 
+# -- scheduling gate of mirrors --
+RECORDED_GATE = PREFIX + "recorded"
+"""Keeps a mirror from being bound until its uid is on record on the hub pod (KEP-3521)."""
+
 # -- annotations of mirrors --
 NODE_NAME_ANNOTATION = PREFIX + "node-name"
 HUB_POD_NAMESPACE_ANNOTATION = PREFIX + "hub-pod-namespace"
@@ -55,6 +59,10 @@ LAST_APPLIED_ANNOTATION = PREFIX + "last-applied"
 LAST_APPLIED_STATUS_ANNOTATION = PREFIX + "last-applied-status"
 ANCHORS_ANNOTATION = PREFIX + "anchors"
 REINSTALL_ANNOTATION = PREFIX + "reinstall"
+TARGET_IDENTITY_ANNOTATION = PREFIX + "target-identity"
+"""Uid of the target's kube-system namespace, or `unknown` where that may not be read (C5)."""
+ACCEPT_TARGET_ANNOTATION = PREFIX + "accept-target"
+"""An operator's word: the identity of a target that shall take the place of the one on record."""
 
 _MIRROR_MARKS = (HUB_LABEL, VIRTUAL_NODE_LABEL, HUB_POD_UID_LABEL)
 
@@ -146,9 +154,9 @@ def carries_marks(obj: JsonObject) -> bool:
 class MirrorRecord:
     """What a hub pod remembers of its mirror: where it is or will be, and its uid once known.
 
-    Without `mirror_uid` it is an *intent*: a create may have been sent. `intended_at` is an
-    RFC 3339 instant. A record names the hub pod's uid, because people copy manifests with their
-    annotations.
+    Without `mirror_uid` it is an *intent*: a create may have been sent. `intended_at` (RFC 3339)
+    tells one attempt from another; its age means nothing. A record names the hub pod's uid, because
+    people copy manifests with their annotations.
     """
 
     pod_uid: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from federate.model.marks import RECORDED_GATE
 from federate.model.objects import JsonObject, controller_of, metadata_of, spec_of, status_of
 
 VIRTUAL_NODE_TAINT_KEY = "virtual-kubelet.io/provider"
@@ -28,21 +29,20 @@ def is_terminal(pod: JsonObject) -> bool:
     return phase_of(pod) in _TERMINAL
 
 
-def may_run_again(pod: JsonObject) -> bool:
-    """Tell whether a second run does no harm by the pod's own word (restartPolicy).
-
-    OnFailure does not say so: a run that succeeded unseen must not be repeated. A container's own
-    policy (KEP-5307) counts too.
-    """
-    spec = spec_of(pod)
-    policies = {c.get("restartPolicy", "Always") for c in spec.get("containers") or ()}
-    return bool(spec.get("restartPolicy", "Always") == "Always") and policies <= {"Always"}
-
-
 def node_name_of(pod: JsonObject) -> str:
     """Return the node the pod is bound to, or ""."""
     name: str = spec_of(pod).get("nodeName") or ""
     return name
+
+
+def scheduling_gates_of(pod: JsonObject) -> frozenset[str]:
+    """Name the gates that keep the pod from being bound to a node (KEP-3521)."""
+    return frozenset(gate.get("name", "") for gate in spec_of(pod).get("schedulingGates") or ())
+
+
+def is_gated(pod: JsonObject) -> bool:
+    """Tell whether our gate holds the mirror back: it has never run, and cannot."""
+    return RECORDED_GATE in scheduling_gates_of(pod)
 
 
 def is_daemonset_pod(pod: JsonObject) -> bool:

@@ -35,7 +35,9 @@ class PodReason(StrEnum):
     ADMISSION_DENIED = "AdmissionDenied"
     FORBIDDEN = "Forbidden"
     MIRROR_INVALID = "MirrorInvalid"
+    MIRROR_WEAKENED = "MirrorWeakened"
     # mirrored
+    FIELDS_DROPPED = "FieldsDropped"
     MIRROR_UNSCHEDULABLE = "MirrorUnschedulable"
     DELETED_IN_TARGET = "DeletedInTarget"
     MIRROR_LOST = "MirrorLost"
@@ -49,3 +51,4 @@ class NodeReason(StrEnum):
     TARGET_ANSWERS = "TargetAnswers"
     TARGET_UNREACHABLE = "TargetUnreachable"
     TARGET_REFUSES = "TargetRefuses"
+    TARGET_CHANGED = "TargetChanged"

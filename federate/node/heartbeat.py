@@ -1,8 +1,9 @@
-"""Keep the virtual node alive: ping the target, write the Node and its status, renew its lease.
+"""Keep the virtual node alive: probe the target, write the Node and its status, renew its lease.
 
 Three loops that never wait for each other. What the Node should say is rendered purely from facts;
-this module only looks, writes, and keeps time. A dead target is told once (TargetReachable=False),
-then there is silence: no status, no lease, so that the hub's own grace decides (C12).
+this module only looks, writes, and keeps time. A dead target, and one that has become another
+cluster, is told once (TargetReachable=False), then there is silence: no status, no lease, so that
+the hub's own grace decides (C12). An operator's words on the Node are carried out here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -24,7 +26,7 @@ from federate.errors import (
     Conflict,
     NotFound,
     NotOurs,
-    Unreachable,
+    TargetChanged,
 )
 from federate.model.instants import format_instant
 from federate.model.leases import NODE_LEASE_NAMESPACE, render_node_lease
@@ -35,12 +37,15 @@ from federate.model.objects import (
     ObjectKey,
     condition_of,
     is_terminating,
+    status_of,
     uid_of,
 )
 from federate.model.reasons import NodeReason
-from federate.model.resources import CONFIGMAPS, LEASES, NODES
-from federate.node.anchors import NodeAnchors, parse_reinstall
-from federate.node.reachability import PING_TIMEOUT_SECONDS, Reachability, TargetState
+from federate.model.resources import LEASES, NODES
+from federate.node.anchors import NodeAnchors, parse_accepted, parse_reinstall
+from federate.node.capacity import aggregate_offer
+from federate.node.probe import TargetProbe
+from federate.node.reachability import Reachability, TargetState
 from federate.node.render import (
     TARGET_REACHABLE,
     NodeFacts,
@@ -63,8 +68,8 @@ LEASE_RETRY_SECONDS = 0.5
 BATCH_SECONDS = 0.2
 """Changes of capacity and labels that come together are written together."""
 LOOK_AGAIN_SECONDS = 30.0
-PING_NAMESPACE = "default"
-PING_NAME = "kube-root-ca.crt"
+TELL_SECONDS = 5.0
+"""How long a hub is waited for to take the word on a changed target, before we begin anew."""
 
 
 class Offer(Protocol):
@@ -97,6 +102,8 @@ class NodePorts:
     target: ClusterPort
     nodes: Store
     """The hub's Node of our name, kept by a reflector."""
+    nodes_synced: asyncio.Event
+    """Set once `nodes` says whether the Node is there, and what it remembers."""
     offer: Offer
     anchors: NodeAnchors
     uninstalled: Callable[[], list[str]]
@@ -110,16 +117,27 @@ class Heartbeat:
     """One virtual node's heartbeat. `announce` once the pod controllers are ready (C13)."""
 
     def __init__(self, *, identity: NodeIdentity, ports: NodePorts) -> None:
-        self.reachability = Reachability()
-        self.asked = asyncio.Event()
-        """Set once it is known whether the target answers."""
+        self.probe = TargetProbe(
+            target=ports.target,
+            node_name=identity.scope.node_name,
+            memory=ports.anchors,
+            on_change=self._on_target,
+        )
         self.announced = asyncio.Event()
         self._identity = identity
         self._ports = ports
         self._dirty = asyncio.Event()
         self._may_announce = False
+        self._shown: Mapping[str, str] | None = None
+        self._told_word = ""
+        self._told_changed = asyncio.Event()
         self._key = ObjectKey("", identity.scope.node_name)
         self._lease: JsonDict | None = None
+
+    @property
+    def reachability(self) -> Reachability:
+        """Tell what is known of the target."""
+        return self.probe.reachability
 
     def announce(self) -> None:
         """Let the Node be registered: everything behind it is ready."""
@@ -137,46 +155,38 @@ class Heartbeat:
         self._dirty.set()
 
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Beat until cancelled.
+
+        Raises:
+            TargetChanged: the target has become another cluster; begin anew.
+        """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._ping_loop(), name="ping")
+            group.create_task(self._probe_loop(), name="ping")
             group.create_task(self._node_loop(), name="node")
             group.create_task(self._lease_loop(), name="node-lease")
 
     # -- the target --------------------------------------------------------------------------------
 
-    async def _ping_loop(self) -> None:
-        while True:
-            before = self.reachability.state
-            if await self.ping():
-                log.info(
-                    "target state changed",
-                    before=before.name,
-                    after=self.reachability.state.name,
-                    message=self.reachability.message,
-                )
-                self.asked.set()
-                self._dirty.set()
-                if self.reachability.is_reachable:
-                    self._ports.wake_pods()
-            await asyncio.sleep(self.reachability.pause_seconds())
-
-    async def ping(self) -> bool:
-        """Ask the target once, bounded; tells whether its state changed.
-
-        An authenticated, namespaced read. That the object is absent is an answer.
-        """
+    async def _probe_loop(self) -> None:
+        """Ask the target only once it is known which cluster it should be."""
+        await self._ports.nodes_synced.wait()
+        present = self._ports.nodes.get(self._key)
+        if present is None:
+            self._ports.anchors.recall()
+        elif is_registered_by(present, self._identity.scope.hub_id):
+            self._ports.anchors.learn(present)
         try:
-            async with asyncio.timeout(PING_TIMEOUT_SECONDS):
-                await self._ports.target.get(CONFIGMAPS, ObjectKey(PING_NAMESPACE, PING_NAME))
-        except NotFound:
-            return self.reachability.note_answer()
-        except TimeoutError:
-            hung = Unreachable(f"no answer within {PING_TIMEOUT_SECONDS:g} s")
-            return self.reachability.note_failure(hung)
-        except ClusterError as error:
-            return self.reachability.note_failure(error)
-        return self.reachability.note_answer()
+            await self.probe.run()
+        except TargetChanged:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TELL_SECONDS):
+                    await self._told_changed.wait()
+            raise
+
+    def _on_target(self) -> None:
+        self._dirty.set()
+        if self.reachability.is_reachable:
+            self._ports.wake_pods()
 
     # -- the Node ----------------------------------------------------------------------------------
 
@@ -219,33 +229,50 @@ class Heartbeat:
         present = self._ports.nodes.get(self._key)
         if present is not None:
             self._ports.anchors.learn(present)
-            await self._carry_out_reinstall(present)
+            self._shown = status_of(present).get("capacity") or {}
+            await self._carry_out_words(present)
         state = self.reachability.state
-        offer = self._ports.offer.capacity()
-        if state is TargetState.UNKNOWN or (offer is None and present is None):
+        if state is TargetState.UNKNOWN:
             return
         if present is None:
-            # A Node that somebody deleted comes back even while the target is away, or the hub
-            # would remove its pods (pod GC); it is as silent then as the one before (C10).
-            was_there = self.announced.is_set()
-            if (
-                self._may_announce
-                and offer is not None
-                and (was_there or self.reachability.is_reachable)
-            ):
+            await self._register_if_due()
+        elif state.is_silent:
+            if not self._is_told(present):
+                await self._write_status(present, self._shown or {})
+            if state is TargetState.CHANGED:
+                self._told_changed.set()
+        elif state is TargetState.REFUSED and not self._may_announce:
+            await self._write_status(present, self._shown or {})
+        elif self._may_announce:
+            await self._update(present)
+
+    async def _register_if_due(self) -> None:
+        """Register the Node for the first time, or again.
+
+        One that somebody deleted comes back even while the target is away, or the hub would remove
+        its pods (pod GC); it is as silent then as the one before (C10). Where its size was never
+        seen either, it offers nothing.
+        """
+        was_there = self.announced.is_set() or self._ports.anchors.has_learnt
+        offer = self._ports.offer.capacity()
+        if self.reachability.is_reachable:
+            if self._may_announce and offer is not None:
                 await self._register(offer)
-            return
-        if state is TargetState.UNREACHABLE and _is_told_unreachable(present):
-            return
-        if state is not TargetState.UNREACHABLE and not self._may_announce:
-            return
-        await self._update(present, offer)
+        elif was_there:
+            await self._register(self._shown or offer or aggregate_offer({}, {}, {}))
 
     @property
     def is_registered(self) -> bool:
-        """Tell whether the Node stands on the hub, and is ours."""
+        """Tell whether the Node stands on the hub, is ours, and says which cluster the target is.
+
+        Nothing is to be created in a target before that is on record (C5).
+        """
         node = self._ports.nodes.get(self._key)
-        return node is not None and is_registered_by(node, self._identity.scope.hub_id)
+        return (
+            node is not None
+            and is_registered_by(node, self._identity.scope.hub_id)
+            and self._ports.anchors.is_on_record(node)
+        )
 
     def check_ours(self) -> None:
         """Raise NotOurs where a stranger's Node has our name: its pods are not ours either."""
@@ -256,17 +283,23 @@ class Heartbeat:
                 "pods stay untouched. Give the target another name, or remove that Node"
             )
 
-    async def _carry_out_reinstall(self, present: JsonObject) -> None:
+    async def _carry_out_words(self, present: JsonObject) -> None:
+        """Do what an operator wrote on the Node, and take it down."""
         if parse_reinstall(present):
             await self._ports.anchors.reinstall()
             self._ports.wake_pods()
+        word = parse_accepted(present)
+        if word and word in (self.probe.found, self._ports.anchors.identity):
+            await self._ports.anchors.accept(word)
+            self.probe.ask_soon()
+        elif word and word != self._told_word and self.probe.found:
+            # It stays, and is carried out when that cluster answers: so a move can be prepared.
+            log.warning("an accepted target does not answer here", accepted=word)
+        self._told_word = word
 
     async def _register(self, offer: Mapping[str, str]) -> None:
         rendered = self._render(None, offer)
-        body = new_node(
-            rendered,
-            anchors=self._ports.anchors.format(),
-        )
+        body = new_node(rendered, memory=self._ports.anchors.annotations())
         self._ports.fence()
         with self._ports.nodes.writing(self._key) as ticket:
             try:
@@ -276,18 +309,27 @@ class Heartbeat:
                 self._dirty.set()
                 return
         log.info("virtual node registered", node=str(self._key))
-        self.announced.set()
-        await self._renew_lease_quietly()
-
-    async def _update(self, present: JsonObject, offer: Mapping[str, str] | None) -> None:
-        shown = offer if offer is not None else (present.get("status") or {}).get("capacity") or {}
-        rendered = self._render(present, shown)
-        if self.reachability.state is not TargetState.UNREACHABLE and not is_terminating(present):
-            await self._patch(node_patch(rendered, present), subresource="")
-            present = self._ports.nodes.get(self._key) or present
-        await self._patch(node_status_patch(rendered, present), subresource="status")
         if self._may_announce:
             self.announced.set()
+        await self._renew_lease_quietly()
+
+    async def _update(self, present: JsonObject) -> None:
+        if not self._ports.anchors.is_on_record(present):
+            # Its own event brings the Node back here, under its new version.
+            await self._ports.anchors.record_identity()
+            return
+        offer = self._ports.offer.capacity()
+        shown = offer if offer is not None else self._shown or {}
+        if not is_terminating(present):
+            rendered = self._render(present, shown)
+            await self._patch(node_patch(rendered, present), subresource="")
+            present = self._ports.nodes.get(self._key) or present
+        await self._write_status(present, shown)
+        self.announced.set()
+
+    async def _write_status(self, present: JsonObject, shown: Mapping[str, str]) -> None:
+        rendered = self._render(present, shown)
+        await self._patch(node_status_patch(rendered, present), subresource="status")
 
     async def _patch(self, patch: PatchBody | None, *, subresource: str) -> None:
         if patch is None:
@@ -301,13 +343,23 @@ class Heartbeat:
             except NotFound:
                 self._dirty.set()
 
+    def _is_told(self, node: JsonObject) -> bool:
+        """Tell whether the Node says already why it is silent."""
+        told = condition_of(node, TARGET_REACHABLE) or {}
+        if self.reachability.state is TargetState.UNREACHABLE:
+            return told.get("reason") == NodeReason.TARGET_UNREACHABLE
+        is_same = told.get("message") == self.reachability.message
+        return is_same and told.get("reason") == NodeReason.TARGET_CHANGED
+
     def _render(self, present: JsonObject | None, offer: Mapping[str, str]) -> JsonDict:
         identity = self._identity
+        # Before the target was asked for its version the Node keeps what it said.
+        said = (status_of(present or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""
         facts = NodeFacts(
             scope=identity.scope,
             target_name=identity.target_name,
             address=identity.address,
-            kubelet_version=identity.kubelet_version(),
+            kubelet_version=identity.kubelet_version() or said,
             federate_version=identity.federate_version,
             offer=offer,
             state=self.reachability.state,
@@ -371,8 +423,3 @@ class Heartbeat:
             now=self._ports.now(),
             previous=self._lease,
         )
-
-
-def _is_told_unreachable(node: JsonObject) -> bool:
-    condition = condition_of(node, TARGET_REACHABLE)
-    return condition is not None and condition.get("reason") == NodeReason.TARGET_UNREACHABLE

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from federate.model.marks import (
-    ANCHORS_ANNOTATION,
     LAST_APPLIED_ANNOTATION,
     LAST_APPLIED_STATUS_ANNOTATION,
     NODE_HUB_ANNOTATION,
@@ -38,6 +37,12 @@ from federate.patch.threeway import merge
 
 TAINT_VALUE = "federate"
 TARGET_REACHABLE = "federate.dev/TargetReachable"
+
+_NOT_REACHABLE = {
+    TargetState.UNREACHABLE: NodeReason.TARGET_UNREACHABLE,
+    TargetState.REFUSED: NodeReason.TARGET_REFUSES,
+    TargetState.CHANGED: NodeReason.TARGET_CHANGED,
+}
 
 _OWN_LABEL_KEYS = ("kubernetes.io/hostname", NODE_TYPE_LABEL, "kubernetes.io/role")
 _NOT_COMMON_PREFIXES = (
@@ -145,15 +150,15 @@ def _render_node_info(facts: NodeFacts, labels: Mapping[str, str]) -> JsonDict:
 
 def _render_conditions(facts: NodeFacts, present: JsonObject | None, *, now: str) -> list[JsonDict]:
     refused = facts.state is TargetState.REFUSED
-    unreachable = facts.state is TargetState.UNREACHABLE
+    silent = facts.state.is_silent
     conditions = [
         _condition("MemoryPressure", "False", "TargetHasSufficientMemory"),
         _condition("DiskPressure", "False", "TargetHasNoDiskPressure"),
         _condition("PIDPressure", "False", "TargetHasSufficientPID"),
         _condition("NetworkUnavailable", "False", "TargetNetworkIsItsOwn"),
     ]
-    if unreachable or refused:
-        reason = NodeReason.TARGET_REFUSES if refused else NodeReason.TARGET_UNREACHABLE
+    if silent or refused:
+        reason = _NOT_REACHABLE[facts.state]
         conditions.append(_condition(TARGET_REACHABLE, "False", reason, facts.state_message))
     else:
         conditions.append(_condition(TARGET_REACHABLE, "True", NodeReason.TARGET_ANSWERS))
@@ -161,11 +166,11 @@ def _render_conditions(facts: NodeFacts, present: JsonObject | None, *, now: str
         conditions.append(
             _condition("Ready", "False", NodeReason.TARGET_REFUSES, facts.state_message)
         )
-    elif not unreachable:
+    elif not silent:
         conditions.append(_ready(facts))
     timed = [_with_times(c, present, now=now) for c in conditions]
-    # An unreachable target leaves Ready alone: silence lets the hub's own grace work (C12).
-    untouched = condition_of(present, "Ready") if unreachable and present is not None else None
+    # A target that is away leaves Ready alone: silence lets the hub's own grace work (C12).
+    untouched = condition_of(present, "Ready") if silent and present is not None else None
     return [*timed, dict(untouched)] if untouched is not None else timed
 
 
@@ -200,16 +205,15 @@ def _with_times(condition: JsonDict, present: JsonObject | None, *, now: str) ->
 # -- from a rendered Node to writes ----------------------------------------------------------------
 
 
-def new_node(rendered: JsonObject, *, anchors: str) -> JsonDict:
-    """The Node as it is created, with the record of what we applied and the memory of anchors."""
+def new_node(rendered: JsonObject, *, memory: Mapping[str, str]) -> JsonDict:
+    """The Node as it is created: with the record of what we applied, and annotations of memory."""
     metadata = dict(rendered["metadata"])
     annotations = {
         **metadata["annotations"],
+        **memory,
         LAST_APPLIED_ANNOTATION: _record(_without_status(rendered)),
         LAST_APPLIED_STATUS_ANNOTATION: _record({"status": rendered["status"]}),
     }
-    if anchors:
-        annotations[ANCHORS_ANNOTATION] = anchors
     return {**rendered, "metadata": {**metadata, "annotations": annotations}}
 
 

@@ -109,14 +109,15 @@ class Election:
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(RENEW_PERIOD_SECONDS)
-            while not await self._renewed():
+            while (pause := await self._renew()) is not None:
                 self.fence()
-                await asyncio.sleep(RETRY_PERIOD_SECONDS)
+                await asyncio.sleep(pause)
 
-    async def _renewed(self) -> bool:
+    async def _renew(self) -> float | None:
+        """Try once; returns how long to wait before the next try, None where it is renewed."""
         before = self._renewed_at
-        await self._try()
-        return self._renewed_at != before
+        pause = await self._try()
+        return None if self._renewed_at != before else min(pause, RETRY_PERIOD_SECONDS)
 
     async def _try(self) -> float:
         """Look at the lease and do what the decision says; returns how long to wait."""

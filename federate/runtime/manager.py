@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import structlog
@@ -30,21 +31,36 @@ async def run_process(settings: Settings, *, telemetry: Telemetry, stop: asyncio
         ConfigError: what only the user can mend.
         ClusterError: the hub refuses us.
     """
-    hub = await connect(
-        settings.hub_kubeconfig,
-        name="hub",
-        context=settings.hub_context,
-        observer=telemetry.metrics.request_observer("hub"),
-    )
-    try:
-        await _serve(settings, hub, telemetry, stop)
-    finally:
-        await hub.aclose()
+    while True:
+        moved = asyncio.Event()
+        hub = await connect(
+            settings.hub_kubeconfig,
+            name="hub",
+            context=settings.hub_context,
+            observer=telemetry.metrics.request_observer("hub"),
+            on_moved=moved.set,
+        )
+        try:
+            await _serve(settings, hub, telemetry, Ends(stop=stop, moved=moved))
+        finally:
+            await hub.aclose()
+        if stop.is_set() or not moved.is_set():
+            return
+        log.warning("the hub's kubeconfig leads elsewhere: all begins anew, with that hub")
 
 
-async def _serve(
-    settings: Settings, hub: ClusterClient, telemetry: Telemetry, stop: asyncio.Event
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """What ends the service of a hub: a wish, or a kubeconfig that leads to another place.
+
+    Another hub is never served with what was learnt from the one before.
+    """
+
+    stop: asyncio.Event
+    moved: asyncio.Event
+
+
+async def _serve(settings: Settings, hub: ClusterClient, telemetry: Telemetry, ends: Ends) -> None:
     nodes: list[VirtualNode] = []
 
     def ready() -> tuple[bool, str]:
@@ -62,12 +78,13 @@ async def _serve(
     )
     async with server:
         log.info("health and metrics", host=settings.listen_host, port=server.port)
-        ending = asyncio.ensure_future(stop.wait())
+        endings = [asyncio.ensure_future(end.wait()) for end in (ends.stop, ends.moved)]
         work = asyncio.ensure_future(_work(settings, hub, telemetry, nodes))
         try:
-            await asyncio.wait({ending, work}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*endings, work}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            ending.cancel()
+            for ending in endings:
+                ending.cancel()
             work.cancel()
             result = (await asyncio.gather(work, return_exceptions=True))[0]
         if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):

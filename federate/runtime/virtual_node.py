@@ -18,11 +18,18 @@ from federate.cluster.connect import connect
 from federate.cluster.identity import IdentityGuard, cluster_identity
 from federate.cluster.port import ClusterPort
 from federate.cluster.recorder import Recorder, ref_to
-from federate.errors import ClusterError, ConfigError, Forbidden, LeadershipLost
+from federate.errors import (
+    ClusterError,
+    ConfigError,
+    Forbidden,
+    LeadershipLost,
+    TargetChanged,
+)
 from federate.model.marks import Scope
 from federate.model.naming import NamespaceStrategy, leader_lease_name
 from federate.model.objects import JsonObject, ObjectKey
 from federate.model.resources import PODS
+from federate.node.anchors import NodeAnchors
 from federate.runtime.election import Election
 from federate.runtime.leading import Leading, LeadingPorts
 from federate.runtime.settings import TargetSettings
@@ -86,6 +93,8 @@ class VirtualNode:
         )
         self.leading: Leading | None = None
         self.trouble = ""
+        self._memory: NodeAnchors | None = None
+        self._may_live = False
         self._watch_gauges()
 
     @property
@@ -101,7 +110,7 @@ class VirtualNode:
         """Live until cancelled; crashes are logged and answered by a new start.
 
         Raises:
-            ConfigError: what only the user can mend.
+            ConfigError: what only the user can mend, found at the start.
         """
         failures = 0
         with structlog.contextvars.bound_contextvars(node=self.settings.name):
@@ -119,8 +128,12 @@ class VirtualNode:
         except LeadershipLost as lost:
             self.trouble = str(lost)
             log.warning("leadership lost: all its work was stopped", error=str(lost))
-        except ConfigError:
-            raise
+        except ConfigError as error:
+            if not self._may_live:
+                raise
+            # A kubeconfig spoilt later ends neither the other virtual nodes nor this one.
+            self.trouble = str(error)
+            log.warning("virtual node cannot start again; trying again", error=str(error))
         except ClusterError as error:
             self.trouble = str(error)
             log.warning("virtual node ended; starting again", error=str(error))
@@ -129,25 +142,44 @@ class VirtualNode:
             log.exception("virtual node crashed; starting again")
 
     async def _live(self) -> None:
+        moved = asyncio.Event()
         target = await connect(
             self.settings.kubeconfig,
             name=self.settings.name,
             context=self.settings.context,
             observer=self._around.telemetry.metrics.request_observer(self.settings.name),
+            on_moved=moved.set,
         )
+        # A new life: what ended the last one is over, and who leads now is to be seen.
+        self.trouble, self.election.holder = "", ""
         try:
             is_distinct = asyncio.Event()
             await run_together(
                 lambda: self._refuse_self(target, is_distinct),
+                lambda: self._end_when_moved(moved),
                 lambda: self.election.lead(lambda: self._lead(target, is_distinct)),
             )
+        except TargetChanged:
+            # The next life begins within moments; should the Node be deleted meanwhile, what it
+            # remembered is kept.
+            self._memory = self.leading.register if self.leading is not None else None
+            raise
         finally:
             self.leading = None
             self._around.telemetry.metrics.forget_node(self.settings.name)
             self._watch_gauges()  # without those of the leader that is no more
             await target.aclose()
 
+    async def _end_when_moved(self, moved: asyncio.Event) -> None:
+        """End this life when the kubeconfig leads elsewhere: only a new client goes there (C72).
+
+        And nothing is written there before the new life has seen who it is (C5).
+        """
+        await moved.wait()
+        raise TargetChanged("the kubeconfig of the target leads to another address now")
+
     async def _lead(self, target: ClusterClient, is_distinct: asyncio.Event) -> None:
+        memory, self._memory = self._memory, None
         recorder = Recorder(self._around.hub, instance=self._around.identity)
         self.leading = Leading(
             self.settings,
@@ -163,8 +195,8 @@ class VirtualNode:
             ),
             node_address=self._around.node_address,
             federate_version=self._around.federate_version,
+            memory=memory,
         )
-        self.trouble = ""
         await run_together(recorder.run, self.leading.run)
 
     async def _refuse_self(self, target: ClusterPort, is_distinct: asyncio.Event) -> None:
@@ -186,6 +218,7 @@ class VirtualNode:
                     "mirrors beside their hub pods. Use --namespaces prefixed"
                 )
             break
+        self._may_live = True
         is_distinct.set()
 
     def _watch_gauges(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from federate.model.marks import HUB_GENERATION_ANNOTATION
+from federate.model.marks import HUB_GENERATION_ANNOTATION, RECORDED_GATE
 from federate.model.objects import (
     JsonDict,
     JsonObject,
@@ -19,12 +19,15 @@ from federate.model.objects import (
     spec_of,
     status_of,
 )
+from federate.model.pods import scheduling_gates_of
 from federate.model.reasons import PodReason
 
 MIRROR_SCHEDULED = "federate.dev/MirrorScheduled"
 """The target scheduler's words; present only while it has not found a node."""
 MIRRORED = "federate.dev/Mirrored"
 """Why there is no mirror yet; present only while there is none."""
+FIELDS_DROPPED = "federate.dev/FieldsDropped"
+"""What the target did not keep of the pod's spec; written once, when the mirror is recorded."""
 
 NEVER_PROJECTED = frozenset(
     {
@@ -133,10 +136,16 @@ def _project_conditions(hub_pod: JsonObject, mirror: JsonObject) -> list[JsonDic
             conditions.append(_translated(condition, generation))
     _honour_readiness_gates(conditions, hub_pod)
     scheduled = condition_of(mirror, "PodScheduled")
-    if scheduled is not None and scheduled.get("status") == "False":
+    if scheduled is not None and scheduled.get("status") == "False" and not _is_held(mirror):
         others = [c for c in conditions if c["type"] != "Ready"]
         return [*others, *_unscheduled(hub_pod, _translated(scheduled, generation))]
     return conditions
+
+
+def _is_held(mirror: JsonObject) -> bool:
+    """Tell whether nothing but our own gate kept the target's scheduler from looking yet."""
+    gated = (condition_of(mirror, "PodScheduled") or {}).get("reason") == "SchedulingGated"
+    return gated and scheduling_gates_of(mirror) <= {RECORDED_GATE}
 
 
 def _translated(condition: JsonObject, generation: int | None) -> JsonDict:
@@ -180,6 +189,18 @@ def keep_transition_time(condition: JsonDict, hub_pod: JsonObject) -> JsonDict:
     if present is not None and present.get("status") == condition["status"]:
         return {**condition, "lastTransitionTime": present.get("lastTransitionTime")}
     return condition
+
+
+def with_dropped_fields(status: JsonObject, *, message: str, now: str) -> JsonDict:
+    """Add to a projected status that the target dropped fields of the spec (C4)."""
+    condition = {
+        "type": FIELDS_DROPPED,
+        "status": "True",
+        "reason": PodReason.FIELDS_DROPPED,
+        "message": message,
+        "lastTransitionTime": now,
+    }
+    return {**status, "conditions": [*(status.get("conditions") or ()), condition]}
 
 
 def waiting_status(hub_pod: JsonObject, *, reason: str, message: str, now: str) -> JsonDict:

@@ -46,7 +46,6 @@ def plan_hub_write(
     *,
     status: JsonObject | None = None,
     record: MirrorRecord | None = None,
-    clear_record: bool = False,
     target: str = "",
     target_node: str = "",
     futile: str = "",
@@ -59,8 +58,6 @@ def plan_hub_write(
     annotations = _own_annotations(hub_pod)
     if record is not None:
         annotations[RECORD_ANNOTATION] = record.format()
-    if clear_record:
-        annotations.pop(RECORD_ANNOTATION, None)
     if target:
         annotations[TARGET_ANNOTATION] = target
     if _is_said(hub_pod, status, {**annotations, **_target_node_annotation(target_node)}):

@@ -12,7 +12,8 @@ from typing import Protocol
 
 from federate.cluster.connect import connect
 from federate.cluster.port import ClusterPort
-from federate.model.resources import NAMESPACES, SERVICEACCOUNTS
+from federate.model.objects import ObjectKey
+from federate.model.resources import NAMESPACES, SERVICEACCOUNTS, Resource
 from tests.support.fakecluster import FakeCluster
 
 _serial = itertools.count()
@@ -24,17 +25,26 @@ class Server(Protocol):
     def open(self) -> AbstractAsyncContextManager[tuple[ClusterPort, str]]:
         """Connect, and give a fresh namespace that pods can be created in."""
 
+    async def bind(self, client: ClusterPort, key: ObjectKey, node: str) -> None:
+        """Bind a pod to a node as a scheduler does."""
+
 
 class FakeServer:
     """The in-memory API server."""
 
+    def __init__(self) -> None:
+        self._cluster: FakeCluster
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[ClusterPort, str]]:
-        cluster = FakeCluster("contract", asyncio.get_running_loop().time)
-        cluster.add_namespace("fresh")
-        client = cluster.client()
+        self._cluster = FakeCluster("contract", asyncio.get_running_loop().time)
+        self._cluster.add_namespace("fresh")
+        client = self._cluster.client()
         yield client, "fresh"
         await client.aclose()
+
+    async def bind(self, client: ClusterPort, key: ObjectKey, node: str) -> None:
+        self._cluster.schedule(key, node)
 
 
 class RealServer:
@@ -54,3 +64,11 @@ class RealServer:
             yield client, namespace
         finally:
             await client.aclose()
+
+    async def bind(self, client: ClusterPort, key: ObjectKey, node: str) -> None:
+        binding = Resource(
+            group_version="v1", plural=f"pods/{key.name}/binding", kind="Binding", namespaced=True
+        )
+        target = {"kind": "Node", "name": node}
+        body = {"metadata": {"name": key.name}, "target": target}
+        await client.create(binding, body, namespace=key.namespace)

@@ -805,3 +805,76 @@ async def test_a_running_pod_forced_away_is_marked_then_removed(server: Server) 
                 meta = event.object["metadata"]
                 seen.append((event.type, meta.get("deletionGracePeriodSeconds")))
         assert seen == [("MODIFIED", 0), ("DELETED", 0)]
+
+
+GATE, OTHER_GATE = {"name": "federate.dev/recorded"}, {"name": "somebody.else/waits"}
+
+
+def lift(gate: JsonDict, uid: str) -> PatchBody:
+    gone = {"$patch": "delete", **gate}
+    return strategic(metadata={"uid": uid}, spec={"schedulingGates": [gone]})
+
+
+async def test_a_gated_pod_says_so_and_is_bound_by_nobody(server: Server) -> None:
+    """A pod with a scheduling gate says that it waits, and the server refuses to bind it."""
+    async with server.open() as (client, namespace):
+        pod = await new_pod(client, namespace, node="", schedulingGates=[GATE, OTHER_GATE])
+        assert pod["spec"]["schedulingGates"] == [GATE, OTHER_GATE]
+        told = condition_of(pod, "PodScheduled") or {}
+        assert (told["status"], told["reason"]) == ("False", "SchedulingGated")
+        with pytest.raises(Conflict, match="schedulingGates"):
+            await server.bind(client, key_of(pod), "some-node")
+        assert await client.get(PODS, key_of(pod)) == pod
+        with pytest.raises(Rejected, match="nodeName"):
+            await new_pod(client, namespace, name="bound", schedulingGates=[GATE])
+
+
+async def test_a_gate_is_lifted_by_its_name(server: Server) -> None:
+    """A strategic patch lifts one gate and leaves others; lifting it again is no write."""
+    async with server.open() as (client, namespace):
+        pod = await new_pod(client, namespace, node="", schedulingGates=[GATE, OTHER_GATE])
+        key = key_of(pod)
+        with pytest.raises(Rejected, match="immutable"):
+            await client.patch(PODS, key, lift(GATE, "another"))
+        lifted = await client.patch(PODS, key, lift(GATE, uid_of(pod)))
+        assert lifted["spec"]["schedulingGates"] == [OTHER_GATE]
+        assert lifted["metadata"]["generation"] == pod["metadata"]["generation"] + 1
+        again = await client.patch(PODS, key, lift(GATE, uid_of(pod)))
+        assert again == lifted
+        open_to_all = await client.patch(PODS, key, lift(OTHER_GATE, uid_of(pod)))
+        assert "schedulingGates" not in open_to_all["spec"]
+        assert open_to_all["status"] == pod["status"]
+        once_more = await client.patch(PODS, key, lift(GATE, uid_of(pod)))
+        assert once_more == open_to_all
+        await server.bind(client, key, "some-node")
+        bound = await client.get(PODS, key)
+        assert bound["spec"]["nodeName"] == "some-node"
+        told = condition_of(bound, "PodScheduled") or {}
+        assert told["status"] == "True"
+        with pytest.raises(Conflict):
+            await server.bind(client, key, "other-node")
+
+
+@pytest.mark.parametrize("gates", [[], [OTHER_GATE]])
+async def test_no_gate_is_ever_added(server: Server, gates: list[JsonDict]) -> None:
+    """What was let go cannot be held back: a new gate answers 422, in every kind of patch."""
+    async with server.open() as (client, namespace):
+        pod = await new_pod(client, namespace, node="", schedulingGates=gates)
+        for added in (strategic, merge):
+            body = {"schedulingGates": [*gates, GATE]}
+            with pytest.raises(Rejected, match="schedulingGates") as caught:
+                await client.patch(PODS, key_of(pod), added(spec=body))
+            assert caught.value.status == 422
+
+
+async def test_a_gated_pod_is_deleted_at_once(server: Server) -> None:
+    """Nothing runs of it, so it gets no grace, and its name is free again."""
+    async with server.open() as (client, namespace):
+        pod = await new_pod(client, namespace, node="", schedulingGates=[GATE])
+        await client.delete(PODS, key_of(pod), uid=uid_of(pod), grace_seconds=30)
+        with pytest.raises(NotFound):
+            await client.get(PODS, key_of(pod))
+        again = await new_pod(client, namespace, node="", schedulingGates=[GATE])
+        assert uid_of(again) != uid_of(pod)
+        with pytest.raises(Conflict):
+            await client.delete(PODS, key_of(pod), uid=uid_of(pod))

@@ -15,7 +15,7 @@ from federate.errors import Unreachable
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
 from federate.model.resources import PODS, Resource
 from federate.patch.document import PatchBody
-from tests.support.worlds import RealWorld
+from tests.support.realworld import RealWorld
 
 pytestmark = pytest.mark.integration
 

@@ -23,7 +23,7 @@ from federate.model.objects import (
 from federate.model.resources import PODS
 from federate.patch.document import MERGE, PatchBody
 from federate.status.project import MIRRORED
-from tests.support.worlds import RealWorld
+from tests.support.realworld import RealWorld
 
 pytestmark = pytest.mark.integration
 

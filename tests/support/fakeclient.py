@@ -35,7 +35,7 @@ WRITES = frozenset({"create", "patch", "replace", "delete"})
 class Call:
     """One request as it left. `number` counts the requests to the cluster, from 0.
 
-    `body` is what was sent: the object, the patch, or the DeleteOptions.
+    `body` is what was sent: the object, the patch (of that `media_type`), or the DeleteOptions.
     """
 
     number: int
@@ -45,7 +45,11 @@ class Call:
     key: ObjectKey
     subresource: str = ""
     body: JsonObject | None = None
+    media_type: str = ""
     dry_run: bool = False
+    sent_at: float = 0.0
+    is_unlawful: bool = False
+    """Sent by a process that knew that it leads no more."""
 
     @property
     def is_write(self) -> bool:
@@ -78,6 +82,13 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
+class RefuseAfter:
+    """The server carries the request out, and answers with that error all the same."""
+
+    error: ClusterError
+
+
+@dataclass(frozen=True, slots=True)
 class CrashBefore:
     """The process dies before the request leaves."""
 
@@ -94,17 +105,57 @@ class Delay:
     seconds: float
 
 
-Fault: TypeAlias = LostRequest | LostReply | Refuse | CrashBefore | CrashAfter | Delay
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """The process is stopped (SIGSTOP) with this request in its hands.
+
+    Nothing of it goes on until somebody thaws it. The request leaves then; or, where
+    `arrives_after` is given, it was on its way already and arrives so many seconds later. The reply
+    is read after the thaw, where the client's patience has lasted.
+    """
+
+    arrives_after: float | None = None
+
+
+class Ice:
+    """What holds a stopped process: shared by all its clients."""
+
+    def __init__(self) -> None:
+        self._running = asyncio.Event()
+        self._running.set()
+        self.frozen = asyncio.Event()
+
+    def freeze(self) -> None:
+        self._running.clear()
+        self.frozen.set()
+
+    def thaw(self) -> None:
+        self._running.set()
+
+    async def passage(self) -> None:
+        """Wait until the process runs."""
+        await self._running.wait()
+
+
+Fault: TypeAlias = (
+    LostRequest | LostReply | Refuse | RefuseAfter | CrashBefore | CrashAfter | Delay | Freeze
+)
 Faults: TypeAlias = Callable[[Call], Fault | None]
 
 
 class FakeClient:
-    """One identity at a `FakeCluster`; satisfies `ClusterPort`."""
+    """One identity at a `FakeCluster`; satisfies `ClusterPort`.
 
-    def __init__(self, cluster: FakeCluster, name: str) -> None:
+    `ice` is that of the process it belongs to.
+    """
+
+    def __init__(self, cluster: FakeCluster, name: str, ice: Ice | None = None) -> None:
         self.name = name
         self._cluster = cluster
+        self._ice = ice or Ice()
         self._closed = False
+        self.fenced_at = float("inf")
+        """From then on its process knows that it leads no more."""
 
     async def get(self, resource: Resource, key: ObjectKey, *, subresource: str = "") -> JsonDict:
         call = self._call("get", resource, key, subresource=subresource)
@@ -199,7 +250,13 @@ class FakeClient:
         dry_run: bool = False,
     ) -> JsonDict:
         call = self._call(
-            "patch", resource, key, subresource=subresource, body=patch.body, dry_run=dry_run
+            "patch",
+            resource,
+            key,
+            subresource=subresource,
+            body=patch.body,
+            media_type=patch.media_type,
+            dry_run=dry_run,
         )
         sent = PatchBody(media_type=patch.media_type, body=call.body or {})
         return await self._send(
@@ -248,8 +305,10 @@ class FakeClient:
         *,
         subresource: str = "",
         body: JsonObject | None = None,
+        media_type: str = "",
         dry_run: bool = False,
     ) -> Call:
+        now = asyncio.get_running_loop().time()
         return Call(
             number=len(self._cluster.calls),
             client=self.name,
@@ -258,33 +317,57 @@ class FakeClient:
             key=key,
             subresource=subresource,
             body=copy.deepcopy(dict(body)) if body is not None else None,
+            media_type=media_type,
             dry_run=dry_run,
+            sent_at=now,
+            is_unlawful=now > self.fenced_at,
         )
 
     async def _send(self, call: Call, execute: Callable[[], T]) -> T:
         """Carry a request to the cluster and its answer back, through whatever fault it meets."""
         self._cluster.calls.append(call)
+        self._cluster.under_way += 1
+        try:
+            return await self._pass(call, execute)
+        finally:
+            self._cluster.under_way -= 1
+
+    async def _pass(self, call: Call, execute: Callable[[], T]) -> T:
         fault = self._cluster.faults(call) if self._cluster.faults else None
-        await asyncio.sleep(0)
+        await asyncio.sleep(self._cluster.latency_seconds)
         if isinstance(fault, CrashBefore):
             raise Crash(str(call))
-        if isinstance(fault, Delay):
-            await asyncio.sleep(min(fault.seconds, REQUEST_TIMEOUT_SECONDS))
-        late = isinstance(fault, Delay) and fault.seconds >= REQUEST_TIMEOUT_SECONDS
-        if self._closed or self._cluster.is_down or late or isinstance(fault, LostRequest):
+        await self._travel(fault)
+        if self._closed or self._cluster.is_down or _never_arrives(fault):
             raise self._named(Unreachable("no answer"), call)
         try:
             if isinstance(fault, Refuse):
                 raise fault.error
-            with self._cluster.dry_run(call.dry_run):
+            with self._cluster.serving(call):
                 answer = execute()
+            if isinstance(fault, RefuseAfter):
+                raise fault.error
         except ClusterError as error:
+            await self._ice.passage()
             raise self._named(error, call) from error
-        if isinstance(fault, LostReply):
-            raise self._named(Unreachable("no answer"), call)
         if isinstance(fault, CrashAfter):
             raise Crash(str(call))
+        await self._ice.passage()
+        waited = asyncio.get_running_loop().time() - call.sent_at
+        if isinstance(fault, LostReply) or waited > REQUEST_TIMEOUT_SECONDS:
+            raise self._named(Unreachable("no answer"), call)
         return answer
+
+    async def _travel(self, fault: Fault | None) -> None:
+        """Take the time that the request takes to arrive."""
+        if isinstance(fault, Freeze):
+            self._ice.freeze()
+            if fault.arrives_after is not None:
+                await asyncio.sleep(fault.arrives_after)
+                return
+        await self._ice.passage()
+        if isinstance(fault, Delay):
+            await asyncio.sleep(min(fault.seconds, REQUEST_TIMEOUT_SECONDS))
 
     async def _follow(
         self, selection: Selection, resource_version: str, timeout_seconds: float
@@ -306,6 +389,7 @@ class FakeClient:
                         message = await watching.messages.get()
                 except TimeoutError:
                     return
+                await self._ice.passage()
                 if message is Signal.CLOSE:
                     return
                 if message is Signal.BREAK:
@@ -313,7 +397,9 @@ class FakeClient:
                 if isinstance(message, Signal):
                     yield WatchEvent(type="BOOKMARK", object=self._bookmark(selection.resource))
                 elif event := event_of(message, selection):
-                    yield event
+                    await self._cluster.shown(message.version)
+                    for _ in range(self._cluster.copies(message)):
+                        yield event
         finally:
             store.close_watch(watching)
 
@@ -338,6 +424,12 @@ class FakeClient:
         if isinstance(named, Throttled) and isinstance(error, Throttled):
             named.retry_after_seconds = error.retry_after_seconds
         return named
+
+
+def _never_arrives(fault: Fault | None) -> bool:
+    if isinstance(fault, Delay):
+        return fault.seconds >= REQUEST_TIMEOUT_SECONDS
+    return isinstance(fault, LostRequest)
 
 
 def _partial(obj: JsonObject) -> JsonDict:

@@ -8,6 +8,7 @@ and are not in `calls`. tests/contract compares it with a real API server.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
 from collections.abc import Callable, Iterator
@@ -22,17 +23,27 @@ from federate.errors import (
     NotFound,
     Rejected,
 )
-from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of, metadata_of, uid_of
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    key_of,
+    metadata_of,
+    spec_of,
+    uid_of,
+)
 from federate.model.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, SERVICEACCOUNTS, Resource
 from federate.patch.document import STRATEGIC, PatchBody
 from tests.support import fakepods
-from tests.support.fakeclient import Call, FakeClient, Faults
-from tests.support.fakestore import FakeStore, Signal
+from tests.support.fakeclient import Call, FakeClient, Faults, Ice
+from tests.support.fakestore import Backup, Change, FakeStore, Signal
 from tests.support.selectors import Selection
 from tests.support.strategic import BadPatch, apply_merge_patch, apply_strategic_patch
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """What the clock's zero is on the wall."""
+
+POD_IP = "10.1.0.7"
 
 _WITH_STATUS = frozenset({"Pod", "Node", "Namespace"})
 _UNCONDITIONAL_REPLACE = frozenset({"Pod", "Node", "Namespace", "ConfigMap", "ServiceAccount"})
@@ -54,10 +65,13 @@ def _refuse(kind: type[ClusterError], status: int, reason: str, detail: str) -> 
 class FakeCluster:
     """One cluster. `clock` in seconds gives the timestamps; see the module for who acts how.
 
-    Knobs: `faults` meets every call; `is_down` makes all of them unreachable; `cache_lag` is how
-    many changes reads with resourceVersion "0" are behind; `provisions_namespaces` plays the
-    controllers that fill a new namespace; `documents` answers `raw_get`; `gone_owners` are uids of
-    owners of kinds unknown here that garbage collection shall take for deleted.
+    Knobs: `faults` meets every call, which takes `latency_seconds` to arrive; `is_down` makes all
+    of them unreachable; `cache_lag` is how many changes reads with resourceVersion "0" are behind;
+    `swallows` and `doubles` are how many of the next watch events are lost, or told twice;
+    `provisions_namespaces` plays the controllers that fill a new namespace; `documents` answers
+    `raw_get`; `gone_owners` are uids of owners of kinds unknown here that garbage collection shall
+    take for deleted. `serves` is the call that is carried out at the moment, `under_way` counts
+    those that have no answer yet.
     """
 
     def __init__(self, name: str, clock: Callable[[], float]) -> None:
@@ -65,8 +79,16 @@ class FakeCluster:
         self.store = FakeStore()
         self.calls: list[Call] = []
         self.faults: Faults | None = None
+        self.latency_seconds = 0.0
         self.is_down = False
         self.cache_lag = 0
+        self.swallows = 0
+        self.doubles = 0
+        self.serves: Call | None = None
+        self.under_way = 0
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
+        self._stalled_at = 0
         self.provisions_namespaces = True
         self.gone_owners: set[str] = set()
         self.documents: dict[str, JsonDict] = {"/version": {"major": "1", "minor": "34"}}
@@ -76,9 +98,9 @@ class FakeCluster:
         for namespace in ("default", "kube-system"):
             self.add_namespace(namespace)
 
-    def client(self, name: str = "") -> FakeClient:
+    def client(self, name: str = "", *, ice: Ice | None = None) -> FakeClient:
         """Return a new identity's client; the cluster's name by default."""
-        return FakeClient(self, name or self.name)
+        return FakeClient(self, name or self.name, ice)
 
     def writes(self) -> list[Call]:
         """Return the calls that may have changed something."""
@@ -100,7 +122,7 @@ class FakeCluster:
 
     def read_all(self, selection: Selection, *, cached: bool) -> tuple[list[JsonDict], str]:
         """Return copies of what is selected, and the version they are from."""
-        lag = self.cache_lag if cached else 0
+        lag = max(self.cache_lag, self._behind()) if cached else 0
         items = copy.deepcopy(self.store.select(selection, lag=lag))
         version = self.store.version_before(lag) if lag else self.store.version
         return items, str(version)
@@ -192,13 +214,49 @@ class FakeCluster:
         return copy.deepcopy(obj)
 
     @contextmanager
-    def dry_run(self, dry: bool) -> Iterator[None]:
-        """Answer requests inside without carrying them out."""
-        self._dry = dry
+    def serving(self, call: Call) -> Iterator[None]:
+        """Carry out what happens inside for that call; a dry run leaves nothing."""
+        self._dry, self.serves = call.dry_run, call
         try:
             yield
         finally:
-            self._dry = False
+            self._dry, self.serves = False, None
+
+    def carry_out(self, call: Call) -> JsonDict:
+        """Do what a write call asks for, whoever sent it whenever."""
+        body = call.body or {}
+        with self.serving(call):
+            match call.verb:
+                case "create":
+                    return self.create(call.resource, body, call.key)
+                case "patch":
+                    patch = PatchBody(media_type=call.media_type, body=body)
+                    return self.patch(call.resource, call.key, patch, subresource=call.subresource)
+                case "replace":
+                    return self.replace(call.resource, call.key, body, subresource=call.subresource)
+                case "delete":
+                    return self.delete(call.resource, call.key, body)
+        raise AssertionError(f"{call} is no write")
+
+    async def shown(self, version: int) -> None:
+        """Wait until this API server has seen that version."""
+        if version > self._stalled_at:
+            await self._caught_up.wait()
+
+    def copies(self, change: Change) -> int:
+        """How many times a watch is told of a change."""
+        if change.resource != PODS:
+            return 1
+        if self.swallows:
+            self.swallows -= 1
+            return 0
+        if self.doubles:
+            self.doubles -= 1
+            return 2
+        return 1
+
+    def _behind(self) -> int:
+        return 0 if self._caught_up.is_set() else self.store.changes_after(self._stalled_at)
 
     # --- what everybody else does --------------------------------------------------------------
 
@@ -241,12 +299,18 @@ class FakeCluster:
         self.delete(resource, key, {"gracePeriodSeconds": grace_seconds})
 
     def schedule(self, key: ObjectKey, node: str) -> JsonDict:
-        """Bind a pod as the scheduler does."""
+        """Bind a pod as the scheduler does; refused where it is gated, or bound."""
+        pod = self._existing(PODS, key)
+        if fakepods.is_gated(pod):
+            detail = f"pod {key.name} has non-empty .spec.schedulingGates"
+            raise _refuse(Conflict, 409, "Conflict", detail)
+        if spec_of(pod).get("nodeName"):
+            detail = f"pod {key.name} is already assigned to a node"
+            raise _refuse(Conflict, 409, "Conflict", detail)
 
         def bind(pod: JsonDict) -> None:
             pod["spec"]["nodeName"] = node
-            scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self.now()}
-            pod["status"].setdefault("conditions", []).append(scheduled)
+            self._set_condition(pod, "PodScheduled", True)
 
         return self.edit(PODS, key, bind)
 
@@ -258,17 +322,20 @@ class FakeCluster:
         ready: bool | None = None,
         restarts: int = 0,
         exit_code: int = 0,
-        pod_ip: str = "10.1.0.7",
     ) -> JsonDict:
-        """Report a status as a kubelet does; ready by default where the phase is Running."""
+        """Report a status as a kubelet does; ready by default where the phase is Running.
+
+        No kubelet ever sees a gated pod: to play one for it is a mistake of the test.
+        """
+        assert not fakepods.is_gated(self._existing(PODS, key)), f"{key} is gated: it cannot run"
         is_ready = phase == "Running" if ready is None else ready
 
         def report(pod: JsonDict) -> None:
             state = self._container_state(phase, exit_code)
             pod["status"].update(
                 phase=phase,
-                podIP=pod_ip,
-                podIPs=[{"ip": pod_ip}],
+                podIP=POD_IP,
+                podIPs=[{"ip": POD_IP}],
                 startTime=pod["status"].get("startTime") or self.now(),
                 containerStatuses=[
                     {
@@ -327,6 +394,28 @@ class FakeCluster:
     def come_up(self) -> None:
         """Answer again."""
         self.is_down = False
+
+    def stall(self) -> None:
+        """The API server falls behind: watches and reads of version 0 stay at this moment."""
+        if self._caught_up.is_set():
+            self._stalled_at = self.store.version
+            self._caught_up.clear()
+
+    def catch_up(self) -> None:
+        """Be up to date again."""
+        self._caught_up.set()
+
+    def backup(self) -> Backup:
+        """Keep everything as it is."""
+        return self.store.backup()
+
+    def restore(self, backup: Backup) -> None:
+        """Be as at that time again, old uids and versions and all; watches break.
+
+        New versions go on from where they were, as with `etcdutl --bump-revision`.
+        """
+        self.store.restore(backup)
+        self.break_watches()
 
     def bookmark(self) -> None:
         """Send every open watch a bookmark."""
@@ -439,6 +528,7 @@ class FakeCluster:
             return fakepods.with_resources(old, new)
         if resource == PODS:
             fakepods.tolerate_node_loss(new["spec"])
+            fakepods.drop_empty_gates(new["spec"])
             fakepods.check_spec_update(old, new)
         if resource == CONFIGMAPS and old.get("immutable") and _data(old) != _data(new):
             raise fakepods.invalid("data: Forbidden: field is immutable when `immutable` is set")

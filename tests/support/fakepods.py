@@ -54,6 +54,30 @@ def default_pod(pod: JsonDict) -> None:
     if spec.get("automountServiceAccountToken", True):
         _mount_token(spec)
     pod["status"] = {"phase": "Pending", "qosClass": _qos_class(spec)}
+    drop_empty_gates(spec)
+    if is_gated(pod):
+        if spec.get("nodeName"):
+            raise invalid("spec.nodeName: Forbidden: cannot be set until all schedulingGates are")
+        pod["status"]["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastTransitionTime": None,
+            }
+        ]
+
+
+def is_gated(pod: JsonObject) -> bool:
+    """Tell whether no scheduler may bind the pod, and so nothing of it can run."""
+    return bool(spec_of(pod).get("schedulingGates"))
+
+
+def drop_empty_gates(spec: JsonDict) -> None:
+    """Leave an empty list out, as the server does; in place."""
+    if not spec.get("schedulingGates", True):
+        del spec["schedulingGates"]
 
 
 def tolerate_node_loss(spec: JsonDict) -> None:
@@ -116,6 +140,10 @@ def check_spec_update(old: JsonObject, new: JsonObject) -> None:
             "tolerations)"
         )
     before, after = spec_of(old), spec_of(new)
+    gates = before.get("schedulingGates") or []
+    for gate in after.get("schedulingGates") or []:
+        if gate not in gates:
+            raise invalid(f"spec.schedulingGates: Forbidden: only deletion is allowed: {gate}")
     tolerations = after.get("tolerations") or []
     if any(toleration not in tolerations for toleration in before.get("tolerations") or []):
         raise invalid("spec.tolerations: Forbidden: existing toleration can not be modified")

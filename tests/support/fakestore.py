@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
@@ -21,6 +21,7 @@ from federate.model.resources import Resource
 from tests.support.selectors import Selection
 
 FIRST_VERSION = 1000
+ANYTHING = Resource(group_version="", plural="", kind="", namespaced=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class Signal(Enum):
 
 
 Message: TypeAlias = Change | Signal
+Backup: TypeAlias = dict[Resource, dict[ObjectKey, JsonDict]]
 
 
 class Watching:
@@ -58,6 +60,17 @@ class Watching:
         """Queue the change where it is of this resource and later than where the watch began."""
         if change.resource == self.resource and change.version > self.after:
             self.messages.put_nowait(change)
+
+
+class Eyes(Watching):
+    """A watch of everything that is told at once instead of queueing."""
+
+    def __init__(self, see: Callable[[Change], None]) -> None:
+        super().__init__(ANYTHING, client="", after=0)
+        self._see = see
+
+    def tell(self, change: Change) -> None:
+        self._see(change)
 
 
 class FakeStore:
@@ -109,6 +122,20 @@ class FakeStore:
         """Remove the object and tell the watches."""
         self.version += 1
         self._commit(resource, key, None)
+
+    def changes_after(self, version: int) -> int:
+        """Count the changes since then that are remembered."""
+        return sum(change.version > version for change in self._history)
+
+    def backup(self) -> Backup:
+        """Return everything as it is; stored objects never change, so no copy is needed."""
+        return {resource: dict(objects) for resource, objects in self._objects.items()}
+
+    def restore(self, backup: Backup) -> None:
+        """Put everything back as it was, under its old versions; no watch is told."""
+        self._objects = {resource: dict(objects) for resource, objects in backup.items()}
+        self.version += 1
+        self.compact()
 
     def compact(self) -> None:
         """Forget the history: who watches from an older version must list again."""

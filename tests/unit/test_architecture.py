@@ -21,6 +21,7 @@ PURE = (
     "federate.model",
     "federate.patch",
     "federate.status",
+    "federate.mirror.dropped",
     "federate.mirror.plan",
     "federate.mirror.refusal",
     "federate.mirror.render",

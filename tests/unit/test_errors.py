@@ -81,8 +81,7 @@ def test_long_answers_are_cut() -> None:
     assert len(ClusterError("x" * 5000).detail) == 256
 
 
-def test_a_request_is_taken_for_sent_unless_it_surely_was_not() -> None:
-    """The careful answer is the default."""
-    assert Unreachable("x").request_sent
+def test_a_server_that_names_no_time_is_left_alone_for_a_second() -> None:
+    """What the user wrote wrongly is no answer of a cluster."""
     assert Throttled("x").retry_after_seconds == 1.0
     assert not isinstance(ConfigError("x"), ClusterError)

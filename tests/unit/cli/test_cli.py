@@ -23,10 +23,10 @@ def test_without_arguments_help_is_shown(capsys: Captured) -> None:
     """`federate` alone shows the commands and ends well."""
     assert main([]) == 0
     shown = capsys.readouterr().out
-    assert all(command in shown for command in ("run", "status", "sweep", "version"))
+    assert all(command in shown for command in ("accept", "run", "status", "sweep", "version"))
 
 
-@pytest.mark.parametrize("command", ["run", "status", "sweep", "version"])
+@pytest.mark.parametrize("command", ["accept", "run", "status", "sweep", "version"])
 def test_each_command_has_help_with_an_example(command: str, capsys: Captured) -> None:
     """Every command explains itself and gives an example to copy."""
     assert main([command, "--help"]) == 0

@@ -18,6 +18,7 @@ import pytest
 from federate.cli import main
 from federate.model.marks import Origin, Scope
 from federate.model.objects import JsonDict, ObjectKey
+from federate.node.probe import changed_message
 from tests.support.builders import pod
 
 Captured = pytest.CaptureFixture[str]
@@ -128,6 +129,19 @@ def test_a_sweep_deletes_when_told_so(serve: Serve, capsys: Captured) -> None:
     assert main(["sweep", "--hub", hub, "--target", f"edge={target}", "--yes"]) == 0
     assert "[1/1] default/a: deleted" in capsys.readouterr().out
     assert deleted == ["/api/v1/namespaces/default/pods/a"]
+
+
+def test_accepting_a_cluster_needs_a_person_or_yes(serve: Serve, capsys: Captured) -> None:
+    """`federate accept` shows what it means; in a script it needs --yes."""
+    message = changed_message(node_name="edge", recorded="old-uid", found="new-uid")
+    condition = {"type": "federate.dev/TargetReachable", "status": "False", "message": message}
+    conditions = [{**condition, "reason": "TargetChanged"}]
+    changed = {**NODE, "status": {"conditions": conditions}}
+    hub, _ = serve({**HUB_ANSWERS, "/api/v1/nodes/edge": changed})
+    assert main(["accept", "edge", "--hub", hub]) == 2
+    shown = capsys.readouterr()
+    assert "new-uid" in shown.out
+    assert "expected --yes" in shown.err
 
 
 def test_without_a_terminal_nobody_can_confirm(serve: Serve, capsys: Captured) -> None:

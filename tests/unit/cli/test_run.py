@@ -114,4 +114,8 @@ def test_after_the_stop_the_way_out_is_told(read: Read, tmp_path: Path) -> None:
     text = how_to_leave(read(hub_context="h"))
     kubectl = f"kubectl --kubeconfig {tmp_path}/hub.yaml --context h"
     assert "Nothing is deleted" in text
-    assert text.index(f"{kubectl} drain edge") < text.index(f"{kubectl} delete node edge")
+    drained, deleted = (
+        text.index(f"{kubectl} drain edge"),
+        text.index(f"{kubectl} delete node edge"),
+    )
+    assert drained < text.index("then stop it") < deleted

@@ -79,7 +79,11 @@ def test_what_is_wrong_stands_in_the_row() -> None:
         leader_silent_seconds=90.0,
     )
     row = node_row(bad)
-    assert row[2] == "unreachable (Timeout: no answer)"
+    assert row[2] == "unreachable (Timeout)"
+    assert "edge: no answer" in drawn(HubView(nodes=(bad,), waiting=()))
+    assert node_row(edge(target_reachable="False", reason="TargetChanged"))[2] == (
+        "another cluster (TargetChanged)"
+    )
     assert row[4:] == ("0 / ?", "2 / ?", "1Gi / ?", "none (host-1 silent for 90s)")
     assert node_row(edge(leader=""))[-1] == "none"
     assert node_row(edge(target_reachable="Unknown"))[2] == "unknown"

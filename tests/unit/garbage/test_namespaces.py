@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from federate.errors import ClusterError, Forbidden, LeadershipLost
+from federate.errors import ClusterError, Forbidden, LeadershipLost, TargetChanged
 from federate.garbage.namespaces import IN_FLIGHT_SECONDS, NamespaceKeeper
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION
 from federate.model.naming import anchor_name
@@ -62,6 +62,7 @@ class Bench:
         self.forgotten: list[str] = []
         self.leads = True
         self.is_elsewhere = False
+        self.has_changed = False
         self.slept: list[float] = []
         self.meanwhile: Callable[[], object] = lambda: None
         self.target.add_namespace(NAME)
@@ -73,6 +74,7 @@ class Bench:
             scope=SCOPE,
             forget_anchor=self._forget,
             confirm_hub=self._confirm,
+            confirm_target=self._confirm_target,
             fence=self._fence,
             sleep=self._sleep,
         )
@@ -80,6 +82,10 @@ class Bench:
     async def _confirm(self) -> None:
         if self.is_elsewhere:
             raise LeadershipLost("the hub is another cluster")
+
+    async def _confirm_target(self) -> None:
+        if self.has_changed:
+            raise TargetChanged("another cluster answers")
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -267,3 +273,17 @@ async def test_c51_absence_on_another_hub_gives_nothing_back() -> None:
         await b.keeper.give_back()
     assert b.target.writes() == []
     assert b.forgotten == []
+
+
+@pytest.mark.parametrize("when", ["before", "during the wait"])
+async def test_c5_another_cluster_loses_no_namespace(when: str) -> None:
+    """What is empty in another cluster than the one on record is not ours to remove."""
+    b = Bench()
+    if when == "before":
+        b.has_changed = True
+    else:
+        b.meanwhile = lambda: setattr(b, "has_changed", True)
+    with pytest.raises(TargetChanged):
+        await b.keeper.give_back()
+    assert b.target.writes() == []
+    assert b.forgotten == ([] if when == "before" else [NAME])

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from federate.cluster.identity import CONFIRMED_SECONDS, IdentityGuard, cluster_identity
-from federate.errors import (
-    ClusterError,
-    Forbidden,
-    LeadershipLost,
-    NotFound,
-    ServerFault,
-    Unreachable,
-)
+from federate.cluster.identity import cluster_identity
+from federate.cluster.port import Listing
+from federate.errors import LeadershipLost, ServerFault, TargetChanged, Unreachable
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.plan import Orphan
 from federate.garbage.sweeper import Sweeper, remove_orphan, survey, survey_scope
 from federate.model.marks import Scope
 from federate.model.objects import JsonDict, ObjectKey, uid_of
-from federate.model.resources import NAMESPACES, PODS
+from federate.model.resources import NAMESPACES, PODS, Resource
 from tests.support.builders import PodBuilder
 from tests.support.clock import ManualClock, virtual_time
-from tests.support.fakeclient import Call, Fault, Refuse
+from tests.support.fakeclient import Call, FakeClient, Fault, Refuse
 from tests.support.fakecluster import FakeCluster
 from tests.support.views import OTHER_SCOPE, SCOPE, hub_pod, mirror, mirror_key
 
@@ -39,11 +34,13 @@ class Bench:
         self.target = FakeCluster("berlin", ManualClock())
         self.woken: list[ObjectKey] = []
         self.is_elsewhere = False
+        self.has_changed = False
         self.sweeper = Sweeper(
             hub=self.hub.client(),
             target=self.target.client(),
             scope=SCOPE,
             confirm_hub=self._agree,
+            confirm_target=self._agree_on_target,
             enqueue=self.woken.append,
             namespaces=NamespaceKeeper(
                 hub=self.hub.client(),
@@ -51,6 +48,7 @@ class Bench:
                 scope=SCOPE,
                 forget_anchor=self._forget,
                 confirm_hub=self._agree,
+                confirm_target=self._agree_on_target,
                 fence=lambda: None,
             ),
         )
@@ -58,6 +56,10 @@ class Bench:
     async def _agree(self) -> None:
         if self.is_elsewhere:
             raise LeadershipLost("the hub is another cluster")
+
+    async def _agree_on_target(self) -> None:
+        if self.has_changed:
+            raise TargetChanged("another cluster answers")
 
     async def _forget(self, _namespace: str) -> None:
         raise AssertionError("no namespace of these tests may be given back")
@@ -81,53 +83,6 @@ async def test_a_hub_is_known_by_its_kube_system_uid() -> None:
     hub = FakeCluster("hub", ManualClock())
     system = hub.read(NAMESPACES, ObjectKey("", "kube-system"))
     assert await cluster_identity(hub.client()) == uid_of(system)
-
-
-async def test_c51_a_hub_that_is_still_the_same_is_asked_once_in_a_while() -> None:
-    """A confirmation counts for two seconds: a burst of deletions asks once."""
-    clock = ManualClock()
-    hub = FakeCluster("hub", clock)
-    guard = IdentityGuard(hub.client(), await cluster_identity(hub.client()), clock=clock)
-    hub.calls.clear()
-    for _ in range(3):
-        await guard.confirm()
-    clock.advance(CONFIRMED_SECONDS - 0.1)
-    await guard.confirm()
-    assert len(hub.calls) == 1
-    clock.advance(0.1)
-    await guard.confirm()
-    assert len(hub.calls) == 2
-
-
-async def test_c51_another_hub_is_never_confirmed() -> None:
-    """Another kube-system uid is another cluster, every time it is asked."""
-    clock = ManualClock()
-    hub = FakeCluster("hub", clock)
-    guard = IdentityGuard(hub.client(), "the-uid-we-began-with", clock=clock)
-    for _ in range(2):
-        with pytest.raises(LeadershipLost, match="another cluster"):
-            await guard.confirm()
-    assert len(hub.calls) == 2
-
-
-@pytest.mark.parametrize("way", ["down", "forbidden", "absent"])
-async def test_c51_a_hub_that_does_not_tell_who_it_is_is_not_confirmed(way: str) -> None:
-    """Unreadable is neither the same nor another, and is not remembered as either."""
-    clock = ManualClock()
-    hub = FakeCluster("hub", clock)
-    guard = IdentityGuard(hub.client(), await cluster_identity(hub.client()), clock=clock)
-    if way == "down":
-        hub.go_down()
-    else:
-        error = NotFound("no", status=404) if way == "absent" else Forbidden("no", status=403)
-        hub.faults = lambda _call: Refuse(error)
-    with pytest.raises(ClusterError):
-        await guard.confirm()
-    hub.come_up()
-    hub.faults = None
-    before = len(hub.calls)
-    await guard.confirm()
-    assert len(hub.calls) == before + 1
 
 
 async def test_a_survey_reads_the_target_first() -> None:
@@ -188,6 +143,37 @@ async def test_c51_a_hub_pod_that_exists_keeps_its_mirror() -> None:
     b.hub.add(PODS, hub_pod().build())
     assert await b.remove(orphan) == "kept: its hub pod exists"
     assert b.target.writes() == []
+
+
+class ListsNothing(FakeClient):
+    """Answers every list with none, whatever there is."""
+
+    async def list(self, resource: Resource, **_options: Any) -> Listing:
+        return Listing(items=[], resource_version="1")
+
+
+async def test_c51_a_hub_that_lists_nothing_is_not_believed() -> None:
+    """What an empty list makes of every mirror is taken back by a direct read of each."""
+    b = Bench()
+    names = ["a", "b", "c"]
+    for name in names:
+        b.hub.add(PODS, hub_pod(name).build())
+        b.add_mirror(mirror(name))
+    empty = ListsNothing(b.hub, "hub")
+    found = await survey_scope(empty, b.target.client(), SCOPE, confirm_hub=b._agree)
+    assert [o.mirror.name for o in found.orphans] == names
+    for orphan in found.orphans:
+        assert await b.remove(orphan) == "kept: its hub pod exists"
+    assert b.target.writes() == []
+
+
+async def test_a_hub_pod_that_waits_for_its_mirror_is_no_finding() -> None:
+    """A sweep looks for orphans; what is missing is made by the pod's own key."""
+    b = Bench()
+    b.hub.add(PODS, hub_pod().build())
+    found = await b.sweeper.sweep()
+    assert (found.orphans, found.unknown, found.hub_pods) == ((), (), 1)
+    assert b.woken == []
 
 
 async def test_c51_a_successor_of_the_name_does_not_keep_the_old_mirror() -> None:
@@ -294,6 +280,18 @@ async def test_c51_a_pass_on_another_hub_finds_no_orphans() -> None:
         await b.sweeper.sweep()
     assert b.woken == []
     assert b.target.writes() == b.hub.writes() == []
+
+
+async def test_c5_a_pass_on_another_target_finds_no_orphans() -> None:
+    """Leftovers with our marks in another cluster are not told as this target's, nor touched."""
+    b = Bench()
+    b.add_mirror(mirror())
+    b.add_mirror(mirror("db", scope=OTHER_SCOPE))
+    b.has_changed = True
+    with pytest.raises(TargetChanged):
+        await b.sweeper.sweep()
+    assert (b.woken, b.sweeper.unknown_mirrors) == ([], 0)
+    assert b.target.writes() == []
 
 
 @virtual_time

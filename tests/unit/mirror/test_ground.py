@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from federate.cluster.store import Store
-from federate.errors import Forbidden, NotOurs, ServerFault, Unreachable
+from federate.errors import Forbidden, NotOurs, ServerFault, TargetChanged, Unreachable
 from federate.mirror.ground import POD_SECURITY_LABEL, Ground, GroundRules
 from federate.mirror.steps import AnchorState
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, USED_AT_ANNOTATION
@@ -26,7 +26,7 @@ from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 from tests.support.clock import ManualClock, virtual_time
 from tests.support.fakeclient import Call, Fault, LostReply, Refuse
 from tests.support.fakecluster import FakeCluster
-from tests.support.worlds import ANCHOR, SCOPE, TARGET_NAMESPACE
+from tests.support.scene import ANCHOR, SCOPE, TARGET_NAMESPACE
 
 
 class Register:
@@ -51,7 +51,13 @@ class Stage:
         self.target = FakeCluster("target", ManualClock())
         self.register = Register()
         self.anchors = Store()
+        self.is_another = False
         self.ground = self.fresh(strategy)
+
+    async def confirm(self) -> None:
+        """Say whether the target is still the cluster it was."""
+        if self.is_another:
+            raise TargetChanged("another cluster", cluster="target")
 
     def fresh(self, strategy: NamespaceStrategy = NamespaceStrategy.PREFIXED) -> Ground:
         """The ground of a process that knows nothing yet."""
@@ -61,6 +67,8 @@ class Stage:
             target=self.target.client(),
             anchors=self.anchors,
             register=self.register,
+            confirm_target=self.confirm,
+            fence=lambda: None,
             now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         )
 
@@ -270,3 +278,45 @@ async def test_a_failure_of_one_namespace_leaves_the_others_alone() -> None:
     )
     assert isinstance(bad, ServerFault)
     assert good is None
+
+
+@virtual_time
+async def test_c5_absence_in_another_cluster_says_nothing() -> None:
+    """Neither is an anchor missing there, nor is anything made there."""
+    stage = Stage()
+    await stage.ground.prepare("default")
+    elsewhere = Stage()
+    elsewhere.register.known, elsewhere.anchors = stage.register.known, stage.anchors
+    elsewhere.is_another = True
+    elsewhere.ground = elsewhere.fresh()
+    with pytest.raises(TargetChanged):
+        await elsewhere.ground.look_up_anchor(TARGET_NAMESPACE)
+    elsewhere.register.known = {}
+    with pytest.raises(TargetChanged):
+        await elsewhere.ground.prepare("default")
+    assert elsewhere.target.writes() == []
+
+
+@virtual_time
+async def test_c70_a_namespace_of_ours_is_marked_in_use_under_every_strategy() -> None:
+    """A leader frozen before it gives the namespace back finds another version than it knew."""
+    stage = Stage(NamespaceStrategy.SAME)
+    await stage.ground.prepare("shop")
+    key = ObjectKey("", "shop")
+    found_empty = resource_version_of(stage.target.read(NAMESPACES, key))
+    stage.register.known.clear()
+    await stage.fresh(NamespaceStrategy.SAME).prepare("shop")
+    assert resource_version_of(stage.target.read(NAMESPACES, key)) != found_empty
+
+
+@virtual_time
+async def test_c23_a_dying_anchor_owns_nothing_new() -> None:
+    """It is still being removed when the namespace is used anew: wait, and make another."""
+    stage = Stage()
+    await stage.ground.prepare("default")
+    stage.target.edit(CONFIGMAPS, ANCHOR, lambda c: c["metadata"].update(finalizers=["x.y/z"]))
+    stage.target.delete_by_user(CONFIGMAPS, ANCHOR)
+    stage.register.known.clear()
+    with pytest.raises(Forbidden, match="still being removed"):
+        await stage.fresh().prepare("default")
+    assert stage.register.known == {}

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from federate.cluster.store import Store
 from federate.mirror.plan import plan_pod
 from federate.mirror.ports import ORIGIN_INDEX, origin_index
+from federate.mirror.render import render_spec
 from federate.mirror.steps import (
     AnchorState,
     CreateMirror,
@@ -29,13 +30,14 @@ from federate.mirror.steps import (
     PodView,
     PrepareGround,
     Step,
-    Wait,
+    UngateMirror,
     WriteHubPod,
     lane_of,
     touches_target,
 )
 from federate.model.marks import (
     RECORD_ANNOTATION,
+    RECORDED_GATE,
     TARGET_ANNOTATION,
     TARGET_NODE_ANNOTATION,
     origin_of,
@@ -223,6 +225,27 @@ def test_c20_the_mirror_is_created_once_the_intent_stands() -> None:
     assert lane_of(step) is Lane.SYNC
 
 
+def test_c45_a_silent_targets_old_word_does_not_undo_the_hubs() -> None:
+    """The node controller says not ready while the target is away; its last word waits."""
+    running = rendered(mirror()).running().build()
+    hub = settled(recording(hub_pod()), rendered(mirror()).running())
+    given_up = dict(
+        hub, status=dict(hub["status"], conditions=[{"type": "Ready", "status": "False"}])
+    )
+    assert isinstance(plan(view(given_up, running, target_reachable=False)), Nothing)
+    restored = outcome(given_up, plan(view(given_up, running)))
+    assert condition_status(restored, "Ready") == "True"
+
+
+def test_c45_a_pod_that_ends_while_its_target_is_silent_waits_for_its_last_word() -> None:
+    """Nor is anything old said of a terminating pod; a shorter grace is still passed on."""
+    hub = recording(hub_pod()).running().terminating(grace=30).build()
+    ending = mirror().running().terminating(grace=30).build()
+    assert isinstance(plan(view(hub, ending, target_reachable=False)), Nothing)
+    longer = mirror().running().terminating(grace=60).build()
+    assert isinstance(plan(view(hub, longer, target_reachable=False)), DeleteMirror)
+
+
 def test_the_ground_comes_before_the_intent() -> None:
     """Without namespace and anchor nothing is promised on the hub pod."""
     step = plan(view(hub_pod().build(), anchor=AnchorState.NEVER))
@@ -237,56 +260,151 @@ def test_c20_an_intent_of_another_process_is_looked_up_first() -> None:
     assert lane_of(step) is Lane.SYNC
 
 
-def test_c20_a_young_intent_of_a_pod_that_may_run_once_is_carried_out() -> None:
-    """Within one create timeout nothing can have come and gone unseen."""
-    hub = intending(hub_pod().with_restart_policy("Never"), at="2026-01-01T00:59:31Z").build()
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])
+@pytest.mark.parametrize("at", ["2026-01-01T00:59:31Z", "2025-12-31T00:00:00Z", "yesterday", ""])
+def test_c20_an_intent_that_came_to_nothing_is_carried_out(policy: str, at: str) -> None:
+    """However old: a mirror that is not on record was never let go, so none ever ran."""
+    hub = intending(hub_pod().with_restart_policy(policy), at=at).build()
+    assert isinstance(plan(view(hub)), LookUpMirror)
     assert isinstance(plan(sure(hub)), CreateMirror)
 
 
-@pytest.mark.parametrize(
-    "at", ["2026-01-01T00:59:30Z", "2025-12-31T00:00:00Z", "2026-01-01T01:00:31Z", "yesterday", ""]
-)
-def test_c20_an_old_intent_of_a_pod_that_may_run_once_is_a_lost_mirror(at: str) -> None:
-    """A Job's pod may have run and gone: it is not run a second time."""
-    hub = intending(hub_pod().with_restart_policy("Never"), at=at).build()
-    step = plan(sure(hub))
-    assert refusal_reason(step) == "MirrorLost"
-    assert status_of(outcome(hub, step))["phase"] == "Failed"
+def test_c20_an_intent_without_an_instant_is_nobodys_own() -> None:
+    """A record that somebody cut short is looked up as any other."""
+    hub = intending(hub_pod(), at="").build()
+    assert isinstance(plan(view(hub)), LookUpMirror)
 
 
-@pytest.mark.parametrize("policy", ["Always"])
-def test_c20_an_old_intent_is_carried_out_where_a_second_run_is_allowed(policy: str) -> None:
-    """A pod that restarts anyway is created, however old the intent."""
-    hub = intending(hub_pod().with_restart_policy(policy), at="2025-01-01T00:00:00Z").build()
-    assert isinstance(plan(sure(hub)), CreateMirror)
+# -- recorded before it may run (C20, C70) ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("at", ["2026-01-01T00:59:50Z", "2025-12-31T00:00:00Z"])
-def test_c20_after_an_unanswered_create_a_pod_that_may_run_once_waits_for_the_watch(
-    at: str,
-) -> None:
-    """Absence before the watch has spoken says neither that it ran nor that it did not."""
-    hub = intending(hub_pod().with_restart_policy("Never"), at=at).build()
-    assert isinstance(plan(view(hub, in_doubt=True)), LookUpMirror)
-    step = plan(sure(hub, in_doubt=True))
-    assert isinstance(step, Wait)
-    assert step.after_seconds > 0
-    assert not isinstance(plan(sure(hub)), Wait)
+def gated() -> PodBuilder:
+    return held(rendered(mirror()))
 
 
-def test_c20_after_an_unanswered_create_a_pod_that_may_run_again_goes_on() -> None:
-    """One direct read, and no wait: a second run does no harm."""
-    hub = intending(hub_pod().with_restart_policy("Always")).build()
-    assert isinstance(plan(view(hub, in_doubt=True)), LookUpMirror)
-    assert isinstance(plan(sure(hub, in_doubt=True)), CreateMirror)
+def held(builder: PodBuilder) -> PodBuilder:
+    """Let the mirror be as it was born."""
+    return builder.with_spec(schedulingGates=[{"name": RECORDED_GATE}])
 
 
-def test_c20_a_mirror_that_shows_ends_the_wait() -> None:
-    """What an unanswered create made is adopted, however quiet the watch is."""
+def rendered(builder: PodBuilder, hub: JsonObject | None = None) -> PodBuilder:
+    """Let the mirror have all that was asked for."""
+    spec = render_spec(hub or hub_pod().build(), RULES.render)
+    return builder.with_spec(**spec)
+
+
+def test_c20_a_new_mirror_is_recorded_before_it_may_start() -> None:
+    """First the uid on the hub pod, then the gate; in between a crash leaves one that never ran."""
+    hub = intending(hub_pod()).build()
+    recorded = plan(view(hub, gated().build()))
+    assert isinstance(recorded, WriteHubPod)
+    assert recorded.refusal is None
+    known = outcome(hub, recorded)
+    assert "mirror-web" in record_text(known)
+    assert condition_of(known, "federate.dev/MirrorScheduled") is None
+    step = plan(view(known, gated().build()))
+    assert isinstance(step, UngateMirror)
+    assert lane_of(step) is Lane.SYNC
+    assert touches_target(step)
+    assert isinstance(plan(view(known, rendered(mirror()).build())), Nothing)
+
+
+def test_c20_a_mirror_may_not_start_where_the_hub_does_not_keep_its_record() -> None:
+    """Without a record a second mirror could not be told from the first."""
+    hub = intending(hub_pod()).build()
+    recorded = plan(view(hub, gated().build()))
+    assert isinstance(recorded, WriteHubPod)
+    step = plan(view(hub, gated().build(), futile=recorded.write.fingerprint))
+    assert isinstance(step, Nothing)
+
+
+def test_c70_a_create_that_arrives_late_never_starts() -> None:
+    """The record names another mirror: this one is removed, gated as it was born."""
+    hub = recording(hub_pod(), uid="mirror-first").build()
+    late = gated().build()
+    assert isinstance(plan(view(hub, late)), LookUpHubPod)
+    step = plan(sure(hub, late))
+    assert isinstance(step, DeleteMirror)
+    assert step.mirror is late
+
+
+def test_c20_a_gated_mirror_that_somebody_removes_is_made_again() -> None:
+    """It never ran and is on no record: nothing is lost, and the hub pod stays."""
     hub = intending(hub_pod().with_restart_policy("Never")).build()
-    step = plan(sure(hub, mirror().build(), in_doubt=True))
-    assert record_of(outcome(hub, step)) is not None
-    assert "mirror-web" in record_text(outcome(hub, step))
+    assert isinstance(plan(sure(hub, gated().terminating().build())), Nothing)
+    assert isinstance(plan(sure(hub)), CreateMirror)
+
+
+def test_c43_a_gated_mirror_on_record_that_somebody_removes_takes_its_hub_pod_along() -> None:
+    """Whether its gate was lifted in time is not known: it counts as a run."""
+    hub = recording(hub_pod().with_restart_policy("Never")).build()
+    assert isinstance(plan(view(hub, gated().terminating().build())), LookUpAnchor)
+    assert refusal_reason(plan(sure(hub))) == "MirrorLost"
+
+
+# -- what the target dropped (C4) ------------------------------------------------------------------
+
+
+def test_c4_a_dropped_field_is_told_and_the_mirror_starts() -> None:
+    """An older target does not know a field: the pod runs, with a condition and an Event."""
+    hub = intending(hub_pod()).build()
+    new = gated().build()
+    del new["spec"]["hostname"]
+    step = plan(view(hub, new))
+    assert refusal_reason(step) == "FieldsDropped"
+    told = outcome(hub, step)
+    assert condition_status(told, "federate.dev/FieldsDropped") == "True"
+    assert "hostname" in (condition_of(told, "federate.dev/FieldsDropped") or {})["message"]
+    assert isinstance(plan(view(told, new)), UngateMirror)
+
+
+def test_c4_the_word_on_dropped_fields_stays_with_the_pod() -> None:
+    """Later statuses do not know it any more, and leave it alone."""
+    hub = intending(hub_pod()).build()
+    new = gated().build()
+    del new["spec"]["hostname"]
+    told = outcome(hub, plan(view(hub, new)))
+    running = rendered(mirror()).running().build()
+    del running["spec"]["hostname"]
+    after = outcome(told, plan(view(told, running)))
+    assert status_of(after)["phase"] == "Running"
+    assert condition_status(after, "federate.dev/FieldsDropped") == "True"
+
+
+def test_c4_a_mirror_that_may_have_run_is_adopted_as_it_is() -> None:
+    """Its record was lost with a restored hub: it was judged when it was made."""
+    hub = intending(hub_pod().with_spec(securityContext={"runAsNonRoot": True})).build()
+    found = rendered(mirror(), hub).bound_to("worker").running().build()
+    del found["spec"]["securityContext"]
+    assert isinstance(plan(view(hub, found)), WriteHubPod)
+
+
+def test_c5_an_absence_that_cannot_be_confirmed_ends_no_pod() -> None:
+    """Who the target is cannot be told, and its anchor is gone with the mirror: who knows where."""
+    hub = recording(hub_pod()).running().terminating().build()
+    unsure = view(hub, mirrors_fresh=True, target_known=False)
+    assert isinstance(plan(unsure), LookUpAnchor)
+    gone = replace(unsure, anchor_fresh=True, anchor=AnchorState.GONE)
+    assert isinstance(plan(gone), Nothing)
+    assert isinstance(plan(replace(gone, anchor=AnchorState.PRESENT)), WriteHubPod)
+    assert isinstance(plan(replace(gone, target_known=True)), WriteHubPod)
+    seen = replace(gone, last_state=mirror().running().terminating().build())
+    assert isinstance(plan(seen), WriteHubPod)
+
+
+def test_c4_a_mirror_that_would_run_weaker_is_removed_before_it_starts() -> None:
+    """Without its security context the pod would have more rights than asked."""
+    secured = hub_pod().with_spec(securityContext={"runAsNonRoot": True})
+    hub = intending(secured).build()
+    new = held(rendered(mirror(), hub)).build()
+    del new["spec"]["securityContext"]
+    step = plan(view(hub, new))
+    assert isinstance(step, DeleteMirror)
+    assert step.weakened_by == "securityContext"
+    refused = plan(view(hub, weakened_by=step.weakened_by, attempt_open=True))
+    assert refusal_reason(refused) == "MirrorWeakened"
+    told = outcome(hub, refused)
+    assert isinstance(plan(sure(told, weakened_by=step.weakened_by)), Nothing)
 
 
 @pytest.mark.parametrize("ending", [True, False])
@@ -365,12 +483,11 @@ def test_c20_a_second_mirror_goes_in_whatever_order_they_are_listed(recorded_fir
 
 
 def test_c20_an_occupant_that_is_not_ours_is_told_and_not_touched() -> None:
-    """A stranger has the name: refuse, tell, touch nothing, and drop the intent."""
+    """A stranger has the name: refuse, tell, and touch nothing."""
     hub = intending(hub_pod()).build()
     step = plan(sure(hub, occupant=True))
     assert refusal_reason(step) == "NameTaken"
     told = outcome(hub, step)
-    assert record_of(told) is None
     assert status_of(told)["phase"] == "Pending"
     assert "does not touch it" in status_of(told)["message"]
     assert isinstance(plan(sure(told, occupant=True)), Nothing)
@@ -805,17 +922,15 @@ LAW = settings(max_examples=40, deadline=None)
 
 PHASES = st.sampled_from(["", "running", "succeeded", "failed"])
 GRACES = st.sampled_from([None, None, 0, 1, 30])
-RECORDS = st.sampled_from(["", "young intent", "old intent", "mirror-web", "mirror-second"])
-KINDS = st.sampled_from(["ours", "ours", "ours", "other node", "half", "stranger"])
+RECORDS = st.sampled_from(["", "intent", "mirror-web", "mirror-second"])
+KINDS = st.sampled_from(["ours", "ours", "gated", "other node", "half", "stranger"])
 
 
 @cache
 def a_hub_pod(phase: str, policy: str, record: str, grace: int | None, told: bool) -> JsonDict:
     builder = in_phase(hub_pod(), phase, grace).with_restart_policy(policy)
-    if record == "young intent":
+    if record == "intent":
         builder = intending(builder)
-    elif record == "old intent":
-        builder = intending(builder, at="2025-01-01T00:00:00Z")
     elif record:
         builder = recording(builder, uid=record)
     if told:
@@ -831,6 +946,8 @@ def a_target_pod(kind: str, phase: str, name: str, of_uid: str, grace: int | Non
     builder = mirror(of_uid=of_uid, uid=uid, scope=scope)
     if kind == "stranger":
         builder = pod("web", namespace=key_of(builder.pod).namespace).with_uid(uid)
+    if kind == "gated":
+        builder, phase = held(builder), ""
     built = in_phase(builder, phase, grace).build()
     if kind == "half":
         del built["metadata"]["annotations"]["federate.dev/hub-pod-name"]
@@ -905,7 +1022,7 @@ def test_law_deciding_twice_gives_the_same_step(seen: PodView) -> None:
 def test_law_only_mirrors_with_our_marks_are_deleted(seen: PodView) -> None:
     """C3: no pod of a stranger, and of no other virtual node, is ever deleted or changed."""
     step = plan(seen)
-    if isinstance(step, (DeleteMirror, PatchMirror)):
+    if isinstance(step, (DeleteMirror, PatchMirror, UngateMirror)):
         origin = origin_of(step.mirror)
         assert origin is not None
         assert origin.scope == SCOPE
@@ -928,6 +1045,21 @@ def test_law_only_living_pods_that_nobody_deletes_are_started(seen: PodView) -> 
         assert seen.anchor is AnchorState.PRESENT
         assert not seen.mirrors
         assert not seen.occupant
+
+
+@LAW
+@given(views())
+def test_law_only_the_mirror_on_record_may_start(seen: PodView) -> None:
+    """C70: the gate is lifted from that very uid which stands on a living hub pod."""
+    step = plan(seen)
+    if isinstance(step, UngateMirror):
+        assert seen.hub_pod is not None
+        assert not is_terminal(seen.hub_pod)
+        assert not is_terminating(seen.hub_pod)
+        record = record_of(seen.hub_pod)
+        assert record is not None
+        assert record.mirror_uid == uid_of(step.mirror)
+        assert not is_terminating(step.mirror)
 
 
 @LAW

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from federate.errors import (
-    AlreadyExists,
     ClusterError,
     Conflict,
     Expired,
@@ -49,7 +48,6 @@ def test_c26_daemonset_pods_are_refused_with_a_remedy() -> None:
     assert refusal is not None
     assert refusal.reason == "DaemonSetNotMirrored"
     assert "type NotIn virtual-kubelet" in refusal.message
-    assert not refusal.clears_intent
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease"])
@@ -95,7 +93,6 @@ def test_c27_a_403_is_told_by_its_text(text: str, reason: str, slow: bool) -> No
     failure = create_failure_of(Forbidden(text, status=403), target_name="berlin")
     assert (failure.refusal.reason, failure.slow) == (reason, slow)
     assert failure.refusal.message == f"berlin answered: {text}"
-    assert failure.refusal.clears_intent
 
 
 @pytest.mark.parametrize(
@@ -107,6 +104,8 @@ def test_c27_a_403_is_told_by_its_text(text: str, reason: str, slow: bool) -> No
         (ServerFault("etcdserver: timeout", status=500), "TargetError", False),
         (Unauthorized("Unauthorized", status=401), "TargetError", False),
         (Unreachable("refused"), "TargetUnreachable", False),
+        (Conflict("modified", status=409), "TargetError", False),
+        (Expired("too old", status=410), "TargetError", False),
     ],
 )
 def test_c27_only_an_invalid_mirror_waits_for_a_person(
@@ -116,50 +115,3 @@ def test_c27_only_an_invalid_mirror_waits_for_a_person(
     failure = create_failure_of(error, target_name="berlin")
     assert (failure.refusal.reason, failure.slow) == (reason, slow)
     assert "berlin" in failure.refusal.message
-
-
-@pytest.mark.parametrize("request_sent", [True, False])
-def test_c20_an_intent_is_void_only_if_the_request_never_left(request_sent: bool) -> None:
-    """A request whose reply was lost may have created the mirror."""
-    error = Unreachable("connection refused")
-    error.request_sent = request_sent
-    refusal = create_failure_of(error, target_name="berlin").refusal
-    assert refusal.clears_intent is not request_sent
-
-
-def test_c20_an_intent_stays_after_a_server_fault() -> None:
-    """5xx: nobody knows what was done."""
-    refusal = create_failure_of(ServerFault("timeout", status=504), target_name="berlin").refusal
-    assert not refusal.clears_intent
-
-
-@pytest.mark.parametrize(
-    ("error", "is_void"),
-    [
-        (ServerFault('Internal error: failed calling webhook "x.y": timeout', status=500), True),
-        (ServerFault("Failed calling webhook: EOF", status=500), True),
-        (ServerFault("etcdserver: request timed out", status=500), False),
-        (ServerFault("the webhook said no", status=500), False),
-        (Throttled("too many requests", status=429), True),
-        (Throttled("unavailable", status=503), False),
-    ],
-)
-def test_c20_an_intent_is_void_only_if_surely_nothing_was_stored(
-    error: ClusterError, is_void: bool
-) -> None:
-    """Admission that failed and the server's own 429 come before storage; 500 and 503 may not."""
-    refusal = create_failure_of(error, target_name="berlin").refusal
-    assert refusal.clears_intent is is_void
-
-
-@pytest.mark.parametrize("kind", [Unauthorized, Conflict, Expired])
-def test_c27_an_answer_that_refuses_voids_the_intent(kind: type[ClusterError]) -> None:
-    """The target answered 4xx: surely nothing was created, so no Job's pod may be lost by it."""
-    refusal = create_failure_of(kind("no", status=409), target_name="berlin").refusal
-    assert refusal.clears_intent
-
-
-def test_c20_an_intent_stays_where_the_name_exists() -> None:
-    """AlreadyExists may be our own mirror of a lost reply."""
-    refusal = create_failure_of(AlreadyExists("web", status=409), target_name="berlin").refusal
-    assert not refusal.clears_intent

@@ -16,7 +16,6 @@ from federate.model.pods import (
     is_daemonset_pod,
     is_terminal,
     is_token_mount,
-    may_run_again,
     needs_of,
     node_name_of,
     phase_of,
@@ -30,15 +29,6 @@ def test_phases() -> None:
     assert not is_terminal(pod("x").running().build())
     assert is_terminal(pod("x").succeeded().build())
     assert is_terminal(pod("x").failed().build())
-
-
-@pytest.mark.parametrize(
-    ("policy", "again"), [("Always", True), ("OnFailure", False), ("Never", False)]
-)
-def test_a_second_run_is_allowed_by_the_restart_policy(policy: str, again: bool) -> None:
-    """The default is Always; a run that succeeded unseen must not be repeated."""
-    assert may_run_again(pod("x").with_restart_policy(policy).build()) is again
-    assert may_run_again({})
 
 
 def test_small_facts() -> None:

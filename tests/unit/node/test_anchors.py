@@ -7,10 +7,24 @@ import asyncio
 import pytest
 
 from federate.errors import Conflict, NotOurs
-from federate.model.marks import ANCHORS_ANNOTATION, NODE_HUB_ANNOTATION, REINSTALL_ANNOTATION
+from federate.model.marks import (
+    ACCEPT_TARGET_ANNOTATION,
+    ANCHORS_ANNOTATION,
+    NODE_HUB_ANNOTATION,
+    REINSTALL_ANNOTATION,
+    TARGET_IDENTITY_ANNOTATION,
+)
 from federate.model.objects import JsonDict, ObjectKey, annotations_of
 from federate.model.resources import NODES
-from federate.node.anchors import WRITE_TRIES, NodeAnchors, parse_anchors, parse_reinstall
+from federate.node.anchors import (
+    UNKNOWN_IDENTITY,
+    WRITE_TRIES,
+    NodeAnchors,
+    parse_accepted,
+    parse_anchors,
+    parse_identity,
+    parse_reinstall,
+)
 from tests.support.clock import ManualClock
 from tests.support.fakeclient import Refuse
 from tests.support.fakecluster import FakeCluster
@@ -53,7 +67,7 @@ async def test_an_anchor_is_kept_on_the_hub_first() -> None:
     hub = FakeCluster("hub", ManualClock())
     hub.add(NODES, node(note="x"))
     anchors = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
-    assert anchors.format() == ""
+    assert anchors.annotations() == {}
     await anchors.record("a", "1")
     present = hub.read(NODES, KEY)
     assert parse_anchors(present) == {"a": "1"}
@@ -61,7 +75,7 @@ async def test_an_anchor_is_kept_on_the_hub_first() -> None:
     restarted = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
     restarted.learn(present)
     assert restarted.recorded() == {"a": "1"}
-    assert restarted.format() == '{"a":"1"}'
+    assert restarted.annotations() == {ANCHORS_ANNOTATION: '{"a":"1"}'}
 
 
 async def test_an_anchor_that_could_not_be_kept_is_not_remembered() -> None:
@@ -80,7 +94,7 @@ async def test_an_absent_node_loses_nothing() -> None:
         hub=FakeCluster("hub", ManualClock()).client(), scope=SCOPE, fence=lambda: None
     )
     await anchors.record("a", "1")
-    assert anchors.format() == '{"a":"1"}'
+    assert anchors.annotations() == {ANCHORS_ANNOTATION: '{"a":"1"}'}
 
 
 async def test_a_node_is_learnt_from_once() -> None:
@@ -169,3 +183,183 @@ async def test_a_strangers_node_is_never_patched(hub_id: str | None) -> None:
             await change
     assert hub.writes() == []
     assert anchors.recorded() == {}
+
+
+# -- which cluster the target is -------------------------------------------------------------------
+
+
+def memory_of(hub: FakeCluster, name: str = "hub") -> NodeAnchors:
+    return NodeAnchors(hub=hub.client(name), scope=SCOPE, fence=lambda: None)
+
+
+def identified(uid: str, **more: str) -> JsonDict:
+    return node(**{TARGET_IDENTITY_ANNOTATION: uid, **more})
+
+
+async def test_c5_the_cluster_met_first_is_put_on_record() -> None:
+    """Under the Node's version, beside the anchors, and with the next registration too."""
+    hub = FakeCluster("hub", ManualClock())
+    hub.add(NODES, node())
+    memory = memory_of(hub)
+    memory.learn(hub.read(NODES, KEY))
+    assert not memory.is_on_record(hub.read(NODES, KEY))
+    memory.meet("a")
+    await memory.record_identity()
+    assert parse_identity(hub.read(NODES, KEY)) == "a"
+    assert memory.is_on_record(hub.read(NODES, KEY))
+    [patch] = hub.writes()
+    assert {"uid", "resourceVersion"} <= set((patch.body or {})["metadata"])
+    await memory.record("ns", "1")
+    assert memory.annotations() == {
+        ANCHORS_ANNOTATION: '{"ns":"1"}',
+        TARGET_IDENTITY_ANNOTATION: "a",
+    }
+
+
+def test_c5_who_is_on_record_is_not_forgotten_for_another() -> None:
+    """Meeting another cluster changes nothing; only `unknown` gives way."""
+    memory = memory_of(FakeCluster("hub", ManualClock()))
+    memory.learn(identified("a"))
+    memory.meet("b")
+    assert memory.identity == "a"
+    unknown = memory_of(FakeCluster("hub", ManualClock()))
+    unknown.learn(identified(UNKNOWN_IDENTITY))
+    unknown.meet("b")
+    assert unknown.identity == "b"
+
+
+async def test_c5_an_edit_by_hand_is_put_right() -> None:
+    """Another uid written over the record is not accepted; there is a word for that."""
+    hub = FakeCluster("hub", ManualClock())
+    hub.add(NODES, identified("a"))
+    memory = memory_of(hub)
+    memory.learn(hub.read(NODES, KEY))
+    hub.edit(
+        NODES, KEY, lambda n: n["metadata"]["annotations"].update({TARGET_IDENTITY_ANNOTATION: "b"})
+    )
+    assert not memory.is_on_record(hub.read(NODES, KEY))
+    await memory.record_identity()
+    assert parse_identity(hub.read(NODES, KEY)) == "a"
+
+
+async def test_c5_an_accepted_cluster_takes_the_place_of_the_one_before() -> None:
+    """One write: the new identity, no anchors, and the word is down."""
+    hub = FakeCluster("hub", ManualClock())
+    hub.add(NODES, identified("a", **{ANCHORS_ANNOTATION: '{"ns":"1"}'}))
+    memory = memory_of(hub)
+    memory.learn(hub.read(NODES, KEY))
+    say(hub, "b")
+    await memory.accept("b")
+    present = hub.read(NODES, KEY)
+    assert (memory.identity, parse_identity(present)) == ("b", "b")
+    assert (memory.recorded(), parse_anchors(present)) == ({}, {})
+    assert parse_accepted(present) == ""
+    assert len(hub.writes()) == 1
+    await memory.accept("b")
+    assert len(hub.writes()) == 1
+
+
+async def test_c5_a_word_that_changed_meanwhile_is_not_carried_out() -> None:
+    """What an operator took back, or said anew, stays as it is."""
+    hub = FakeCluster("hub", ManualClock())
+    hub.add(NODES, identified("a"))
+    memory = memory_of(hub)
+    memory.learn(hub.read(NODES, KEY))
+    say(hub, "c")
+    await memory.accept("b")
+    assert (memory.identity, parse_accepted(hub.read(NODES, KEY))) == ("a", "c")
+    assert hub.writes() == []
+
+
+async def test_c5_to_accept_who_is_on_record_only_takes_the_word_down() -> None:
+    """The anchors stay: it is the cluster they stand in."""
+    hub = FakeCluster("hub", ManualClock())
+    hub.add(NODES, identified("a", **{ANCHORS_ANNOTATION: '{"ns":"1"}'}))
+    memory = memory_of(hub)
+    memory.learn(hub.read(NODES, KEY))
+    say(hub, "a")
+    await memory.accept("a")
+    assert memory.recorded() == {"ns": "1"}
+    assert parse_accepted(hub.read(NODES, KEY)) == ""
+
+
+async def test_c5_a_cluster_that_cannot_be_known_keeps_the_anchors() -> None:
+    """They are all there is to tell whether it is the one from before."""
+    hub = FakeCluster("hub", ManualClock())
+    hub.add(NODES, identified("a", **{ANCHORS_ANNOTATION: '{"ns":"1"}'}))
+    memory = memory_of(hub)
+    memory.learn(hub.read(NODES, KEY))
+    say(hub, UNKNOWN_IDENTITY)
+    await memory.accept(UNKNOWN_IDENTITY)
+    assert (memory.identity, memory.recorded()) == (UNKNOWN_IDENTITY, {"ns": "1"})
+    await memory.record("other", "2")
+    assert parse_identity(hub.read(NODES, KEY)) == UNKNOWN_IDENTITY
+
+
+async def test_c5_an_acceptance_that_failed_changed_nothing() -> None:
+    """A conflict that does not end leaves memory and Node as they were."""
+    hub = FakeCluster("hub", ManualClock())
+    hub.add(NODES, identified("a"))
+    memory = memory_of(hub)
+    memory.learn(hub.read(NODES, KEY))
+    say(hub, "b")
+    hub.faults = lambda call: (
+        Refuse(Conflict("modified", status=409)) if call.verb == "patch" else None
+    )
+    with pytest.raises(Conflict):
+        await memory.accept("b")
+    assert (memory.identity, parse_identity(hub.read(NODES, KEY))) == ("a", "a")
+
+
+def test_c5_a_node_that_is_gone_gets_back_what_was_known_before() -> None:
+    """Only where it is gone: a Node that stands there knows better, and nobody may guess."""
+    hub = FakeCluster("hub", ManualClock())
+    before = memory_of(hub)
+    before.learn(identified("a", **{ANCHORS_ANNOTATION: '{"ns":"1"}'}))
+
+    def begun_anew() -> NodeAnchors:
+        return NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None, before=before)
+
+    gone = begun_anew()
+    assert gone.identity == ""
+    gone.recall()
+    assert (gone.identity, gone.recorded(), gone.has_learnt) == ("a", {"ns": "1"}, True)
+    there = begun_anew()
+    there.learn(identified("b"))
+    there.recall()
+    assert (there.identity, there.recorded()) == ("b", {})
+    never = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None, before=memory_of(hub))
+    never.recall()
+    assert (never.identity, never.has_learnt) == ("", False)
+
+
+def say(hub: FakeCluster, accepted: str) -> None:
+    """Let an operator accept a cluster."""
+    hub.edit(
+        NODES,
+        KEY,
+        lambda n: n["metadata"]["annotations"].update({ACCEPT_TARGET_ANNOTATION: accepted}),
+    )
+
+
+def test_anchors_that_no_node_remembers_are_found_again() -> None:
+    """The Node was deleted while nobody looked: what owns mirrors goes on record, and only that."""
+    hub = FakeCluster("hub", ManualClock())
+    hub.add(NODES, node(**{ANCHORS_ANNOTATION: '{"a":"1"}'}))
+    memory = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
+    memory.learn(hub.read(NODES, KEY))
+    asyncio.run(memory.find({"a": "of-another", "b": "2"}))
+    assert memory.recorded() == {"a": "1", "b": "2"}
+    assert parse_anchors(hub.read(NODES, KEY)) == {"a": "1", "b": "2"}
+    writes = len(hub.writes())
+    asyncio.run(memory.find({"a": "1", "b": "2"}))
+    assert len(hub.writes()) == writes
+
+
+def test_anchors_are_found_before_there_is_a_node() -> None:
+    """They are written with its registration."""
+    hub = FakeCluster("hub", ManualClock())
+    memory = NodeAnchors(hub=hub.client(), scope=SCOPE, fence=lambda: None)
+    asyncio.run(memory.find({"b": "2"}))
+    assert memory.annotations() == {ANCHORS_ANNOTATION: '{"b":"2"}'}
+    assert hub.writes() == []

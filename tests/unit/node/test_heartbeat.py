@@ -18,9 +18,15 @@ from federate.errors import (
     NotFound,
     NotOurs,
     ServerFault,
+    TargetChanged,
     Unauthorized,
 )
-from federate.model.marks import ANCHORS_ANNOTATION, REINSTALL_ANNOTATION
+from federate.model.marks import (
+    ACCEPT_TARGET_ANNOTATION,
+    ANCHORS_ANNOTATION,
+    REINSTALL_ANNOTATION,
+    TARGET_IDENTITY_ANNOTATION,
+)
 from federate.model.objects import (
     JsonDict,
     ObjectKey,
@@ -29,8 +35,8 @@ from federate.model.objects import (
     labels_of,
     uid_of,
 )
-from federate.model.resources import CONFIGMAPS, LEASES, NODES
-from federate.node.anchors import NodeAnchors
+from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES
+from federate.node.anchors import UNKNOWN_IDENTITY, NodeAnchors
 from federate.node.heartbeat import Heartbeat, NodeIdentity, NodePorts
 from federate.node.reachability import TargetState
 from tests.support.clock import virtual_time
@@ -62,7 +68,9 @@ class Bench:
         self.hub, self.target = FakeCluster("hub", loop.time), FakeCluster("berlin", loop.time)
         self.hub.add_namespace("kube-node-lease")
         self.offer = Offer()
+        self.version = "v1.34.0"
         self.nodes = Store()
+        self.nodes_synced = asyncio.Event()
         self.anchors = NodeAnchors(hub=self.hub.client(), scope=SCOPE, fence=lambda: None)
         self.uninstalled: list[str] = []
         self.reached = 0
@@ -72,7 +80,7 @@ class Bench:
                 scope=SCOPE,
                 target_name="berlin",
                 address="192.0.2.10",
-                kubelet_version=lambda: "v1.34.0",
+                kubelet_version=lambda: self.version,
                 federate_version="1.0",
                 user_labels={"site": "b"},
             ),
@@ -80,6 +88,7 @@ class Bench:
                 hub=self.hub.client(),
                 target=self.target.client(),
                 nodes=self.nodes,
+                nodes_synced=self.nodes_synced,
                 offer=self.offer,
                 anchors=self.anchors,
                 uninstalled=lambda: self.uninstalled,
@@ -101,6 +110,7 @@ class Bench:
         changes = self.nodes.replace(listing.items)
         for change in changes:
             self.heartbeat.on_node(change)
+        self.nodes_synced.set()
         events = self.hub.client("reflector").watch(
             NODES, resource_version=listing.resource_version
         )
@@ -567,6 +577,230 @@ async def test_c13_a_restart_writes_nothing_before_it_is_ready() -> None:
         assert second.age() <= 1.0
 
 
+# -- the target becomes another cluster ------------------------------------------------------------
+
+
+SYSTEM = ObjectKey("", "kube-system")
+
+
+def become(bench: Bench, uid: str) -> None:
+    bench.target.edit(NAMESPACES, SYSTEM, lambda n: n["metadata"].update(uid=uid))
+
+
+def say(bench: Bench, accepted: str) -> None:
+    """Let an operator accept a cluster."""
+    word = {ACCEPT_TARGET_ANNOTATION: accepted}
+    bench.hub.edit(NODES, KEY, lambda n: n["metadata"]["annotations"].update(word))
+
+
+def told(bench: Bench) -> tuple[str, str]:
+    condition = condition_of(bench.node(), "federate.dev/TargetReachable") or {}
+    return condition.get("status", ""), condition.get("reason", "")
+
+
+def is_registered(bench: Bench) -> bool:
+    return bench.heartbeat.is_registered
+
+
+async def begun_anew(recorded: str = "the-old-one", **annotations: str) -> Bench:
+    """Make a bench whose Node stands from before, with a cluster on record."""
+    b = Bench()
+    async with beating(b):
+        pass
+    second = Bench()
+    node = b.node()
+    node["metadata"]["annotations"].update({TARGET_IDENTITY_ANNOTATION: recorded, **annotations})
+    second.hub.add(NODES, node)
+    return second
+
+
+@virtual_time
+async def test_c5_the_target_is_on_record_with_the_registration() -> None:
+    """The Node says from its first moment which cluster it stands for."""
+    async with beating(Bench()) as b:
+        uid = uid_of(b.target.read(NAMESPACES, SYSTEM))
+        assert annotations_of(b.node())[TARGET_IDENTITY_ANNOTATION] == uid
+        assert b.node_writes() == 1
+        assert b.heartbeat.is_registered
+
+
+@virtual_time
+async def test_c5_a_node_from_before_is_given_the_record() -> None:
+    """Until it is there, no pod is to be touched."""
+    b = Bench()
+    async with beating(b):
+        pass
+    second = Bench()
+    node = b.node()
+    del node["metadata"]["annotations"][TARGET_IDENTITY_ANNOTATION]
+    second.hub.add(NODES, node)
+    async with beating(second, announce=False):
+        assert not is_registered(second)
+        second.heartbeat.announce()
+        await asyncio.sleep(2.0)
+        uid = uid_of(second.target.read(NAMESPACES, SYSTEM))
+        assert annotations_of(second.node())[TARGET_IDENTITY_ANNOTATION] == uid
+        assert is_registered(second)
+        assert second.heartbeat.announced.is_set()
+
+
+@virtual_time
+async def test_c5_a_changed_target_is_told_then_all_begins_anew() -> None:
+    """Within seconds; Ready, capacity and labels stay, and nothing is written after the word."""
+    b = Bench()
+    b.offer.labels = {"zone": "z"}
+    tasks = [asyncio.create_task(b.follow()), asyncio.create_task(b.heartbeat.run())]
+    b.heartbeat.announce()
+    await asyncio.sleep(5.0)
+    before = b.node()
+    become(b, "rebuilt")
+    b.offer.amounts, b.offer.labels = {"cpu": "1"}, {}
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with asyncio.timeout(4.0):
+            await tasks[1]
+    assert caught.group_contains(TargetChanged)
+    assert told(b) == ("False", "TargetChanged")
+    assert condition_status(b.node(), "Ready") == "True"
+    assert b.node()["status"]["capacity"] == before["status"]["capacity"]
+    assert labels_of(b.node()) == labels_of(before)
+    assert annotations_of(b.node())[TARGET_IDENTITY_ANNOTATION] == b.anchors.identity
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@virtual_time
+async def test_c5_a_hub_that_takes_no_word_holds_up_nothing() -> None:
+    """The end of the work on a changed target does not wait for the hub."""
+    b = Bench()
+    tasks = [asyncio.create_task(b.follow()), asyncio.create_task(b.heartbeat.run())]
+    b.heartbeat.announce()
+    await asyncio.sleep(5.0)
+    b.hub.faults = lambda call: Delay(3600) if call.is_write else None
+    become(b, "rebuilt")
+    with pytest.raises(BaseExceptionGroup):
+        async with asyncio.timeout(9.0):
+            await tasks[1]
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@virtual_time
+async def test_c5_a_target_changed_before_the_start_is_told_and_nothing_else_happens() -> None:
+    """One condition, no lease, no restart, however long; pointing back heals by itself."""
+    b = await begun_anew()
+    b.version = ""  # nobody was asked yet
+    version = b.node()["status"]["nodeInfo"]["kubeletVersion"]
+    async with beating(b, announce=False):
+        assert told(b) == ("False", "TargetChanged")
+        message = (condition_of(b.node(), "federate.dev/TargetReachable") or {})["message"]
+        assert "the-old-one" in message
+        assert condition_status(b.node(), "Ready") == "True"
+        assert b.node()["status"]["nodeInfo"]["kubeletVersion"] == version
+        await asyncio.sleep(600.0)
+        assert (b.node_writes(), b.lease_writes()) == (1, 0)
+        assert not b.heartbeat.probe.confirmed.is_set()
+        become(b, "the-old-one")
+        await asyncio.sleep(5.0)
+        assert b.heartbeat.probe.confirmed.is_set()
+        b.heartbeat.announce()
+        await asyncio.sleep(2.0)
+        assert told(b) == ("True", "TargetAnswers")
+        assert b.age() <= 2.0
+
+
+@virtual_time
+async def test_c5_a_node_deleted_while_its_target_is_another_comes_back_with_its_memory() -> None:
+    """As silent as before, or the hub would remove its pods; and still told."""
+    b = await begun_anew(**{ANCHORS_ANNOTATION: '{"a":"1"}'})
+    async with beating(b, announce=False):
+        old = uid_of(b.node())
+        b.hub.delete_by_user(NODES, KEY)
+        await asyncio.sleep(2.0)
+        node = b.node()
+        assert uid_of(node) != old
+        assert annotations_of(node)[TARGET_IDENTITY_ANNOTATION] == "the-old-one"
+        assert annotations_of(node)[ANCHORS_ANNOTATION] == '{"a":"1"}'
+        assert told(b) == ("False", "TargetChanged")
+        assert condition_status(node, "Ready") != "True"
+        assert b.lease_writes() == 0
+        assert not b.heartbeat.announced.is_set()
+
+
+@virtual_time
+async def test_c5_an_accepted_target_is_taken_within_seconds() -> None:
+    """The word is carried out once: record, no anchors, and the way is free."""
+    b = await begun_anew(**{ANCHORS_ANNOTATION: '{"a":"1"}'})
+    uid = uid_of(b.target.read(NAMESPACES, SYSTEM))
+    async with beating(b, announce=False):
+        say(b, uid)
+        await asyncio.sleep(2.0)
+        annotations = annotations_of(b.node())
+        assert annotations[TARGET_IDENTITY_ANNOTATION] == uid
+        assert annotations[ANCHORS_ANNOTATION] == "{}"
+        assert ACCEPT_TARGET_ANNOTATION not in annotations
+        assert b.heartbeat.probe.confirmed.is_set()
+        assert b.anchors.recorded() == {}
+        b.heartbeat.announce()
+        await asyncio.sleep(1.0)
+        assert told(b) == ("True", "TargetAnswers")
+
+
+@virtual_time
+async def test_c5_a_word_about_a_cluster_that_is_not_there_waits_for_it() -> None:
+    """A wrong uid accepts nothing; a right one said early is carried out when it answers."""
+    b = await begun_anew()
+    async with beating(b, announce=False):
+        say(b, "third")
+        await asyncio.sleep(60.0)
+        assert told(b) == ("False", "TargetChanged")
+        assert annotations_of(b.node())[TARGET_IDENTITY_ANNOTATION] == "the-old-one"
+        become(b, "third")
+        await asyncio.sleep(5.0)
+        assert annotations_of(b.node())[TARGET_IDENTITY_ANNOTATION] == "third"
+        assert ACCEPT_TARGET_ANNOTATION not in annotations_of(b.node())
+        assert b.heartbeat.probe.confirmed.is_set()
+
+
+@virtual_time
+async def test_c5_to_accept_the_target_on_record_changes_nothing() -> None:
+    """The word is taken down, and the anchors stay."""
+    async with beating(Bench()) as b:
+        await b.anchors.record("a", "1")
+        say(b, b.anchors.identity)
+        await asyncio.sleep(1.0)
+        assert ACCEPT_TARGET_ANNOTATION not in annotations_of(b.node())
+        assert b.anchors.recorded() == {"a": "1"}
+
+
+@virtual_time
+async def test_c5_a_target_that_may_not_tell_any_more_who_it_is_can_be_accepted() -> None:
+    """The Node refuses, Ready=False; the word `unknown` lets the anchors stand in."""
+    b = await begun_anew(**{ANCHORS_ANNOTATION: '{"a":"1"}'})
+    b.target.faults = lambda call: (
+        Refuse(Forbidden("no", status=403)) if call.key == SYSTEM else None
+    )
+    async with beating(b, announce=False):
+        assert told(b) == ("False", "TargetRefuses")
+        assert condition_status(b.node(), "Ready") == "False"
+        assert not b.heartbeat.probe.confirmed.is_set()
+        say(b, UNKNOWN_IDENTITY)
+        await asyncio.sleep(3.0)
+        assert b.heartbeat.probe.confirmed.is_set()
+        assert b.anchors.recorded() == {"a": "1"}
+        assert annotations_of(b.node())[TARGET_IDENTITY_ANNOTATION] == UNKNOWN_IDENTITY
+
+
+@virtual_time
+async def test_c5_the_target_is_not_asked_before_it_is_known_which_it_should_be() -> None:
+    """Without the hub's word on the Node no answer opens anything."""
+    b = Bench()
+    task = asyncio.create_task(b.heartbeat.run())
+    await asyncio.sleep(60.0)
+    assert b.target.calls == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 # -- the node lease --------------------------------------------------------------------------------
 
 
@@ -653,6 +887,7 @@ async def test_c13_a_lost_leadership_stops_every_write() -> None:
     """The fence stands before registration, patches and leases."""
     b = Bench()
     b.lost = True
+    b.nodes_synced.set()
     with pytest.raises(BaseExceptionGroup) as caught:
         async with asyncio.TaskGroup() as group:
             group.create_task(b.heartbeat.run())

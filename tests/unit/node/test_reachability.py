@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from federate.errors import Forbidden, Unauthorized, Unreachable
@@ -129,3 +131,59 @@ def test_c12_a_live_target_is_known_within_seconds() -> None:
     clock += seen.pause_seconds()
     assert seen.note_answer()
     assert clock <= 1.0
+
+
+def changed() -> Reachability:
+    seen = reachable()
+    assert seen.note_other("another cluster")
+    return seen
+
+
+@pytest.mark.parametrize("before", [Reachability, reachable, dead])
+def test_c5_another_cluster_is_believed_at_once(before: Callable[[], Reachability]) -> None:
+    """No hysteresis: every further request could hurt there."""
+    seen = before()
+    assert seen.note_other("another cluster")
+    assert (state_of(seen), seen.message) == (TargetState.CHANGED, "another cluster")
+    assert not seen.is_reachable
+    assert not seen.note_other("another cluster")
+
+
+def test_c5_no_failure_makes_another_cluster_merely_dead() -> None:
+    """What answered last was not ours, and its silence does not make it so."""
+    seen = changed()
+    for _ in range(10):
+        assert not seen.note_failure(Unreachable("refused"))
+        assert not seen.note_failure(Unauthorized("expired"))
+    assert (state_of(seen), seen.message) == (TargetState.CHANGED, "another cluster")
+
+
+def test_c5_it_is_over_when_the_cluster_on_record_answers_again() -> None:
+    """Two answers in a row, with none of another between them."""
+    seen = changed()
+    assert not seen.note_answer()
+    seen.note_other("another cluster")
+    assert not seen.note_answer()
+    assert seen.note_answer()
+    assert seen.is_reachable
+
+
+def test_c5_a_third_cluster_is_told() -> None:
+    """The words follow who answers."""
+    seen = changed()
+    assert seen.note_other("a third cluster")
+    assert seen.message == "a third cluster"
+
+
+def test_another_cluster_is_asked_calmly_until_ours_answers() -> None:
+    """It may stand there for days; its end is told quickly all the same."""
+    seen = changed()
+    assert seen.pause_seconds() == PING_PERIOD_SECONDS
+    seen.note_answer()
+    assert seen.pause_seconds() == RETRY_PERIOD_SECONDS
+
+
+def test_the_node_is_silent_of_what_it_cannot_vouch_for() -> None:
+    """A dead target and another cluster: no status, no lease (C12)."""
+    silent = {state for state in TargetState if state.is_silent}
+    assert silent == {TargetState.UNREACHABLE, TargetState.CHANGED}

@@ -48,7 +48,7 @@ def facts(**fields: Any) -> NodeFacts:
 def registered(**fields: Any) -> JsonDict:
     node = new_node(
         render_node(facts(**fields), None, now=NOW),
-        anchors="",
+        memory={},
     )
     node["metadata"] = {**node["metadata"], "uid": "node-1", "resourceVersion": "5"}
     return copy.deepcopy(node)
@@ -218,7 +218,7 @@ def test_c11_an_unchanged_node_costs_no_write() -> None:
 def test_the_memory_of_anchors_is_registered_with_the_node() -> None:
     """A Node that somebody deleted gets its memory back."""
     rendered = render_node(FACTS, None, now=NOW)
-    node = new_node(rendered, anchors='{"ns":"1"}')
+    node = new_node(rendered, memory={ANCHORS_ANNOTATION: '{"ns":"1"}'})
     assert annotations_of(node)[ANCHORS_ANNOTATION] == '{"ns":"1"}'
     assert ANCHORS_ANNOTATION not in annotations_of(registered())
 

@@ -14,9 +14,11 @@ from federate.model.leases import holder_of
 from federate.model.objects import ObjectKey, spec_of
 from federate.model.resources import LEASES
 from federate.runtime.election import (
+    CONFLICT_PAUSE_SECONDS,
     DURATION_SECONDS,
     RENEW_DEADLINE_SECONDS,
     RENEW_PERIOD_SECONDS,
+    RETRY_PERIOD_SECONDS,
     STANDBY_PERIOD_SECONDS,
     Election,
 )
@@ -231,6 +233,29 @@ async def test_lost_replies_do_not_cost_the_lease() -> None:
         assert a.is_leading
         assert not first.done()
     assert not stage.terms.overlaps
+
+
+@virtual_time
+async def test_a_renewal_that_got_no_answer_is_made_good_at_once() -> None:
+    """A half-open connection of some seconds: the conflict with our own renewal costs no time."""
+    stage = Stage()
+    a = stage.candidate("a")
+    asked: list[float] = []
+
+    def cut(call: Call) -> Fault | None:
+        if call.client != "a" or call.resource != LEASES:
+            return None
+        asked.append(virtual_loop().time())
+        return LostReply() if len(asked) == 1 else None
+
+    async with stage.running(a, "a"):
+        await asyncio.sleep(2.0)
+        stage.hub.faults = cut
+        await asyncio.sleep(10.0)
+        assert a.is_leading
+    lost, conflicting, _, renewed = asked[:4]
+    assert conflicting - lost == RETRY_PERIOD_SECONDS
+    assert renewed - conflicting <= 2 * CONFLICT_PAUSE_SECONDS
 
 
 @virtual_time

@@ -20,7 +20,7 @@ from tests.support.builders import pod
 from tests.support.clock import virtual_loop, virtual_time
 from tests.support.fakeclient import Call, Fault, LostRequest, Refuse
 from tests.support.fakecluster import FakeCluster
-from tests.support.worlds import SCOPE, TARGET_NAMESPACE, NoEvents
+from tests.support.scene import SCOPE, TARGET_NAMESPACE, NoEvents
 
 NODE = ObjectKey("", "edge")
 LEASE = ObjectKey("kube-node-lease", "edge")

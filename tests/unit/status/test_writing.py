@@ -17,7 +17,7 @@ from federate.model.objects import JsonDict, ObjectKey, annotations_of, conditio
 from federate.patch.document import STRATEGIC
 from federate.status.project import project_status, waiting_status
 from federate.status.writing import plan_hub_write
-from tests.support.views import ADDRESSES, condition_status, hub_pod, mirror, patched, recording
+from tests.support.views import ADDRESSES, condition_status, hub_pod, mirror, patched
 
 RECORD = MirrorRecord(pod_uid="uid-web", mirror=ObjectKey("hub-x", "web"), mirror_uid="m-1")
 
@@ -106,14 +106,6 @@ def test_foreign_annotations_survive() -> None:
     told = patched(hub, plan_hub_write(hub, record=RECORD, target="berlin"))
     assert annotations_of(told)["team"] == "blue"
     assert record_of(told) == RECORD
-
-
-def test_a_record_is_cleared_on_request() -> None:
-    """An intent that surely was not carried out is taken back."""
-    hub = recording(hub_pod()).with_annotations({"team": "blue"}).build()
-    told = patched(hub, plan_hub_write(hub, clear_record=True))
-    assert dict(annotations_of(told)) == {"team": "blue"}
-    assert plan_hub_write(told, clear_record=True) is None
 
 
 def test_a_write_without_a_status_leaves_the_status() -> None:

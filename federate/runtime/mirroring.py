@@ -1,0 +1,316 @@
+"""How one virtual node mirrors: stores, reflectors, queue, reconciler, and the nets under them.
+
+Part of what a leader runs (`leading` adds heartbeat and Node), and all that a hub pod's way takes:
+events of either side become keys, workers reconcile them, and comparisons find what no event told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from random import Random
+
+import structlog
+
+from federate.cluster.port import ClusterPort
+from federate.cluster.reflector import Reflector
+from federate.cluster.store import Change, Store
+from federate.errors import ClusterError
+from federate.flow.controller import Controller, Outcome, ReconcileObserver
+from federate.flow.ratebound import RateBound
+from federate.flow.workqueue import WorkQueue
+from federate.garbage.namespaces import NamespaceKeeper
+from federate.garbage.sweeper import Sweeper
+from federate.mirror.ground import Ground, GroundRules
+from federate.mirror.ports import ORIGIN_INDEX, EventSink, PodPorts, origin_index
+from federate.mirror.reconciler import PodReconciler
+from federate.mirror.steps import Lane, PlanRules
+from federate.model.marks import Scope
+from federate.model.naming import NamespaceStrategy, anchor_name
+from federate.model.objects import ObjectKey, controller_of, is_terminating, key_of, uid_of
+from federate.model.pods import node_name_of
+from federate.model.resources import CONFIGMAPS, PODS, Resource
+from federate.node.anchors import NodeAnchors, is_identity
+
+log = structlog.stdlib.get_logger(__name__)
+
+WORKERS: Mapping[str, int] = {Lane.SYNC: 24, Lane.DELETE: 24, Lane.STATUS: 24}
+"""Requests under way per direction: each waits for one round trip at a time."""
+
+COMPARE_SECONDS = 5.0
+"""How often both stores are compared, and read anew: a lost pod is noticed within this (C43)."""
+VERIFY_SHARE = 0.05
+"""At most this share of the time goes into reading both sides anew, however many pods there are."""
+
+ORPHANS_PER_SECOND = 50.0
+ORPHANS_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Where time and chance come from."""
+
+    clock: Callable[[], float]
+    """Monotonic, and as fast as the event loop's."""
+    now: Callable[[], datetime]
+    random: Random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroringRules:
+    """What stays the same for all pods of a virtual node."""
+
+    scope: Scope
+    strategy: NamespaceStrategy
+    plan: PlanRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirroringPorts:
+    """What mirroring acts through, and whom it tells."""
+
+    hub: ClusterPort
+    target: ClusterPort
+    events: EventSink
+    fence: Callable[[], None]
+    """Raises LeadershipLost where we may not act any more; called before every write."""
+    fence_target: Callable[[], None]
+    """Raises ClusterError while the target is another cluster; called before writes to it."""
+    confirm_hub: Callable[[], Awaitable[None]]
+    confirm_target: Callable[[], Awaitable[None]]
+    register: NodeAnchors
+    target_reachable: Callable[[], bool]
+    admit: Callable[[], Outcome | None]
+    """Asked before each reconcile: an outcome, or what is raised, stands instead of it."""
+    hub_pod_changed: Callable[[Change], None]
+    """Told before the key is queued."""
+    mirror_changed: Callable[[Change], None]
+    """Told of what events, and replies to our own requests, brought to the mirrors' store."""
+    anchor_changed: Callable[[], None]
+    watch_gap: Callable[[ClusterPort, Resource], None]
+    orphan_deleted: Callable[[], None]
+    observer: ReconcileObserver | None = None
+
+
+class Mirroring:
+    """The parts, wired; whoever runs them starts `reflectors`, then `work` and `nets`.
+
+    `work` may begin once all reflectors are synced and the register has learnt from the Node.
+    """
+
+    def __init__(
+        self,
+        rules: MirroringRules,
+        ports: MirroringPorts,
+        timing: Timing,
+        *,
+        workers: Mapping[str, int] = WORKERS,
+    ) -> None:
+        self._rules = rules
+        self._ports = ports
+        self._timing = timing
+        self._workers = workers
+        self.hub_pods = Store()
+        self.mirrors = Store(indexers={ORIGIN_INDEX: origin_index})
+        self.anchors = Store()
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(
+            lanes=tuple(Lane),
+            clock=timing.clock,
+            random=timing.random,
+            fair_by=lambda key: key.namespace,
+        )
+        self.reflectors = self._build_reflectors()
+        self.ground = Ground(
+            rules=GroundRules(scope=rules.scope, strategy=rules.strategy),
+            target=ports.target,
+            anchors=self.anchors,
+            register=ports.register,
+            confirm_target=ports.confirm_target,
+            fence=self._fence_target,
+            now=timing.now,
+        )
+        self.pods = PodReconciler(scope=rules.scope, rules=rules.plan, ports=self._pod_ports())
+        self.sweeper = self._build_sweeper()
+
+    # -- building ----------------------------------------------------------------------------------
+
+    def _build_reflectors(self) -> tuple[Reflector, Reflector, Reflector]:
+        ports, scope = self._ports, self._rules.scope
+        keeping = partial(Reflector, clock=self._timing.clock, jitter=self._timing.random.random)
+        hub_pods = keeping(
+            ports.hub,
+            PODS,
+            self.hub_pods,
+            name="hub-pods",
+            field_selector=f"spec.nodeName={scope.node_name}",
+            matches=lambda pod: node_name_of(pod) == scope.node_name,
+            on_change=self._on_hub_pod,
+            on_gap=lambda: ports.watch_gap(ports.hub, PODS),
+        )
+        mirrors = keeping(
+            ports.target,
+            PODS,
+            self.mirrors,
+            name="mirrors",
+            label_selector=scope.selector,
+            matches=scope.owns,
+            on_change=self._on_mirror,
+            on_gap=lambda: ports.watch_gap(ports.target, PODS),
+        )
+        anchors = keeping(
+            ports.target,
+            CONFIGMAPS,
+            self.anchors,
+            name="anchors",
+            label_selector=scope.selector,
+            matches=scope.owns,
+            on_change=self._on_anchor,
+        )
+        return hub_pods, mirrors, anchors
+
+    def _pod_ports(self) -> PodPorts:
+        ports, timing = self._ports, self._timing
+        return PodPorts(
+            hub=ports.hub,
+            target=ports.target,
+            hub_pods=self.hub_pods,
+            mirrors=self.mirrors,
+            ground=self.ground,
+            events=ports.events,
+            target_reachable=ports.target_reachable,
+            target_known=lambda: is_identity(ports.register.identity),
+            confirm_hub=ports.confirm_hub,
+            confirm_target=ports.confirm_target,
+            fence=ports.fence,
+            fence_target=ports.fence_target,
+            now=timing.now,
+            mirror_changed=ports.mirror_changed,
+            on_orphan_deleted=ports.orphan_deleted,
+            orphan_bound=RateBound(
+                per_second=ORPHANS_PER_SECOND, burst=ORPHANS_AT_ONCE, clock=timing.clock
+            ),
+        )
+
+    def _build_sweeper(self) -> Sweeper:
+        ports, scope = self._ports, self._rules.scope
+        keeper = NamespaceKeeper(
+            hub=ports.hub,
+            target=ports.target,
+            scope=scope,
+            forget_anchor=ports.register.forget,
+            confirm_hub=ports.confirm_hub,
+            confirm_target=ports.confirm_target,
+            fence=ports.fence,
+        )
+        return Sweeper(
+            hub=ports.hub,
+            target=ports.target,
+            scope=scope,
+            confirm_hub=ports.confirm_hub,
+            confirm_target=ports.confirm_target,
+            enqueue=self.enqueue,
+            namespaces=keeper,
+        )
+
+    def _fence_target(self) -> None:
+        self._ports.fence()
+        self._ports.fence_target()
+
+    # -- from events to keys -----------------------------------------------------------------------
+
+    def _on_hub_pod(self, change: Change) -> None:
+        self._ports.hub_pod_changed(change)
+        self.queue.add(*self.pods.on_hub_pod(change))
+
+    def _on_mirror(self, change: Change) -> None:
+        self._ports.mirror_changed(change)
+        woken = self.pods.on_mirror(change)
+        if woken is not None:
+            self.queue.add(*woken)
+
+    def _on_anchor(self, change: Change) -> None:
+        self._ports.anchor_changed()
+        for key in list(self.hub_pods.keys()):
+            if self.ground.mirror_key(key).namespace == change.key.namespace:
+                self.enqueue(key)
+
+    def enqueue(self, key: ObjectKey) -> None:
+        """Have a hub pod looked at."""
+        self.queue.add(key, self.pods.lane_of_key(key))
+
+    def anchors_in_use(self) -> dict[str, str]:
+        """Return target namespace -> uid of the anchor that owns mirrors there, standing or not.
+
+        A namespace without living mirrors does not count: it may be on its way to be given back, or
+        its anchor may be one that an operator gave up. Where an anchor stands, it is that one.
+        """
+        name = anchor_name(self._rules.scope)
+        found: dict[str, str] = {}
+        for mirror in self.mirrors.values():
+            owner = controller_of(mirror)
+            if owner is None or owner.get("name") != name or is_terminating(mirror):
+                continue
+            namespace = key_of(mirror).namespace
+            anchor = self.ground.anchor(namespace)
+            found[namespace] = uid_of(anchor) if anchor is not None else str(owner.get("uid"))
+        return found
+
+    def wake_all(self) -> None:
+        """The target is back, or an operator spoke: every pod is worth a look."""
+        for key in list(self.hub_pods.keys()):
+            self.enqueue(key)
+
+    async def _reconcile(self, key: ObjectKey, lane: str) -> Outcome:
+        instead = self._ports.admit()
+        return await self.pods.reconcile(key, lane) if instead is None else instead
+
+    # -- running -----------------------------------------------------------------------------------
+
+    async def work(self) -> None:
+        """Reconcile what is queued until cancelled."""
+        controller = Controller(
+            self._rules.scope.node_name,
+            self.queue,
+            self._reconcile,
+            self._workers,
+            observer=self._ports.observer,
+            context={"kind": "Pod"},
+        )
+        await controller.run()
+
+    def nets(self) -> Mapping[str, Callable[[], Coroutine[None, None, None]]]:
+        """Name what finds the work that no event told of; each is run until cancelled."""
+        hub_pods, mirrors, _ = self.reflectors
+        return {
+            "compare": self._compare,
+            "verify-hub-pods": partial(self._verify, hub_pods),
+            "verify-mirrors": partial(self._verify, mirrors),
+            "sweeper": self.sweeper.run,
+        }
+
+    async def _compare(self) -> None:
+        """The net under the events: what was last handled against what is known now."""
+        while True:
+            await asyncio.sleep(COMPARE_SECONDS)
+            for key in self.pods.unsettled_keys():
+                self.enqueue(key)
+
+    async def _verify(self, reflector: Reflector) -> None:
+        """The net under the watch: read the collection anew and repair what was never told."""
+        clock = self._timing.clock
+        pause = COMPARE_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            pause = COMPARE_SECONDS
+            started_at = clock()
+            try:
+                await reflector.verify()
+            except ClusterError as error:
+                # However long that took: a server that hangs was not kept busy by us.
+                log.debug("comparison not finished", reflector=reflector.name, error=str(error))
+                continue
+            took = clock() - started_at
+            pause = max(COMPARE_SECONDS, (took - 1.0) / VERIFY_SHARE)

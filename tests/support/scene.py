@@ -1,0 +1,33 @@
+"""Who meets whom in the tests: one hub, one virtual node, one target namespace, its anchor."""
+
+from __future__ import annotations
+
+from federate.mirror.render import RenderRules
+from federate.mirror.steps import PlanRules
+from federate.model.marks import Scope
+from federate.model.naming import NamespaceStrategy, anchor_name, target_namespace
+from federate.model.objects import JsonObject, ObjectKey
+from federate.status.project import Addresses
+
+SCOPE = Scope(hub_id="hub-id", node_name="edge")
+RULES = PlanRules(
+    render=RenderRules(), addresses=Addresses(node_address="10.0.0.9"), target_name="target"
+)
+TARGET_NAMESPACE = target_namespace(NamespaceStrategy.PREFIXED, SCOPE.hub_id, "default")
+ANCHOR = ObjectKey(TARGET_NAMESPACE, anchor_name(SCOPE))
+
+
+async def agreed() -> None:
+    """The cluster is still the one it was."""
+
+
+class NoEvents:
+    """Notes the reasons of the Events that were told."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def event(
+        self, regarding: JsonObject, *, reason: str, note: str, action: str, warning: bool = True
+    ) -> None:
+        self.reasons.append(reason)

@@ -1,0 +1,66 @@
+"""What is remembered of a hub pod between two rounds: the last word of its mirror."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from federate.cluster.store import Store
+from federate.mirror.ports import PodMemories, PodPorts
+from federate.model.marks import RECORDED_GATE, Origin
+from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
+from tests.support.builders import PodBuilder
+from tests.support.views import SCOPE, hub_pod, mirror, recording
+
+KEY = ObjectKey("default", "web")
+
+
+class _Ports:
+    def __init__(self, hub: JsonObject) -> None:
+        self.hub_pods = Store()
+        self.hub_pods.replace([dict(hub)])
+
+
+def remembered(hub: JsonObject, known: JsonObject, last: JsonObject, **memory: Any) -> Any:
+    memories = PodMemories(cast(PodPorts, _Ports(hub)))
+    for name, value in memory.items():
+        setattr(memories.of(uid_of(hub)), name, value)
+    memories.note_end(Origin(scope=SCOPE, pod=KEY, pod_uid=uid_of(hub)), known, last=last)
+    return memories.peek(uid_of(hub)).last_state
+
+
+def gated(builder: PodBuilder) -> JsonDict:
+    return builder.with_spec(schedulingGates=[{"name": RECORDED_GATE}]).build()
+
+
+def test_the_end_of_the_mirror_on_record_is_kept() -> None:
+    """Gated or not: it may have been let go."""
+    hub = recording(hub_pod()).build()
+    last = mirror().succeeded().build()
+    assert remembered(hub, mirror().build(), last) == last
+    assert remembered(hub, gated(mirror()), gated(mirror())) == gated(mirror())
+
+
+def test_the_end_of_another_mirror_is_not() -> None:
+    """A second mirror of the same hub pod says nothing."""
+    hub = recording(hub_pod()).build()
+    second = mirror(uid="second").succeeded().build()
+    assert remembered(hub, second, second) is None
+
+
+def test_an_unrecorded_mirror_counts_only_if_it_could_run() -> None:
+    """By its last object: the gate may have been lifted by hand since it was seen."""
+    hub = hub_pod().build()
+    last = mirror().succeeded().build()
+    assert remembered(hub, gated(mirror()), gated(mirror())) is None
+    assert remembered(hub, gated(mirror()), last) == last
+
+
+@pytest.mark.parametrize("weakened_by", ["", "hostUsers"])
+def test_what_federate_took_back_is_no_end_of_the_pod(weakened_by: str) -> None:
+    """A mirror that would run weaker was removed by us."""
+    hub = hub_pod().build()
+    last = mirror().build()
+    found = remembered(hub, last, last, weakened_by=weakened_by)
+    assert found == (None if weakened_by else last)
