@@ -3,7 +3,6 @@
 import pytest
 
 from e2e.support.manifests import container, pod, pod_spec
-from e2e.support.measuring import Measurements
 from e2e.support.pods import MIRRORED_CONDITION, condition_of, is_ready, waiting_words
 from e2e.support.witness import Json
 from e2e.support.world import Space
@@ -47,7 +46,7 @@ def test_a_strangers_pod_of_the_same_name_is_not_touched(space: Space, stranger:
     assert space.mirror("taken") == stranger
 
 
-def test_a_name_given_free_is_used(space: Space, stranger: Json, measured: Measurements) -> None:
+def test_a_name_given_free_is_used(space: Space, stranger: Json) -> None:
     """A hub pod that waited for its name runs after the stranger's pod is removed."""
     space.create(pod("taken", pod_spec(space.node)))
     space.wait_waiting("taken", "NameTaken")

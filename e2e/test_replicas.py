@@ -1,6 +1,5 @@
 """Two federate processes for one virtual node: one works, the other stands by (C13)."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,8 @@ import pytest
 from e2e.support.manifests import pod, pod_spec
 from e2e.support.measuring import Measurements
 from e2e.support.process import FederateProcess
-from e2e.support.world import Space, World, hold, wait_for
+from e2e.support.replicas import leader_of, wait_leading
+from e2e.support.world import Space, World, hold
 from e2e.support.worlds import Worlds
 from e2e.testbed.provider import TestCluster
 
@@ -45,12 +45,6 @@ def second(first: World, tmp_path: Path) -> Iterator[World]:
     standby.close()
 
 
-def leader_of(world: World) -> str:
-    lease = world.hub.get("Lease", "kube-system", f"federate-{world.node}")
-    assert lease is not None
-    return str(lease["spec"].get("holderIdentity") or "")
-
-
 def start_standby(world: World, leader: str) -> None:
     """Start a process while another leads, and see it stand by."""
     world.federate.start()
@@ -61,18 +55,6 @@ def start_standby(world: World, leader: str) -> None:
         seconds=2.0,
         explain=world.federate.log_tail,
     )
-
-
-def wait_leading(world: World, identity: str) -> float:
-    """Wait until the process leads; return the seconds it took."""
-    started = time.monotonic()
-    wait_for(
-        f"{identity} leads",
-        lambda: leader_of(world) == identity,
-        timeout_seconds=3 * TAKEOVER_AFTER_KILL_SECONDS,
-        explain=world.federate.log_tail,
-    )
-    return time.monotonic() - started
 
 
 def run_in(world: World, name: str) -> Space:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from e2e.support.manifests import pod, pod_spec
+from e2e.support.manifests import deployment, pod, pod_spec
 from e2e.support.measuring import Measurements
 from e2e.support.pods import condition_of, is_ready, is_terminating, phase_of, uid_of
 from e2e.support.witness import Json
@@ -25,10 +25,24 @@ RETURN_SECONDS = 5.0
 
 LEASE_PERIOD_SECONDS = 10.0
 
-FROZEN_TARGET = replace(TARGET, name="frozen-target", nodes=1, service_range="10.103.0.0/16")
+LONG_OUTAGE_SECONDS = 90.0
+GIVEN_UP_SECONDS = 65.0
+"""The hub waits 40 or 50 s for a silent node, depending on its version, and looks every 5 s."""
+
+REPLICAS = 3
+
+# Its own controllers, frozen out too, shall not give up on its nodes: kwok does not make pods ready
+# again, as a kubelet would.
+FROZEN_TARGET = replace(
+    TARGET,
+    name="frozen-target",
+    nodes=1,
+    service_range="10.103.0.0/16",
+    controller_manager_arguments=("--node-monitor-grace-period=300s",),
+)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def frozen_target(testbed_factory: TestbedFactory, worlds: Worlds) -> Iterator[LocalCluster]:
     """A target of its own, whose API server the test freezes."""
     cluster = testbed_factory.cluster(FROZEN_TARGET)
@@ -92,6 +106,65 @@ def test_a_frozen_target_is_noticed_and_forgiven(
         assert uid_of(after) == uid_of(before) and is_ready(after)
         space.assert_one_mirror_each()
         space.close()
+
+
+@pytest.mark.long
+def test_a_target_frozen_for_long_costs_no_pod(
+    worlds: Worlds, hub: TestCluster, frozen_target: LocalCluster, measured: Measurements
+) -> None:
+    """After 90 s of a frozen target, for which the hub calls the node dead, every pod goes on."""
+    with worlds.world(node="frozen", hub=hub, target=frozen_target) as world:
+        space = Space(world, "long-outage")
+        space.open()
+        space.create(deployment("web", pod_spec(space.node), replicas=REPLICAS))
+        space.create(pod("bare", pod_spec(space.node)))
+        before = {uid_of(found) for found in space.wait_ready_pods(REPLICAS + 1)}
+        frozen_target.pause_apiserver()
+        thawing_at = time.monotonic() + LONG_OUTAGE_SECONDS
+        try:
+            seconds = wait_reachable(world, "False")
+            measured.seconds("until the outage is told", seconds, promise=NOTICE_SECONDS)
+            seconds += wait_ready_condition(world, "Unknown")
+            measured.seconds("until the hub calls the node dead", seconds, promise=GIVEN_UP_SECONDS)
+            space.wait("its pods are not ready", lambda: not any(map(is_ready, space.pods())))
+            space.hold(
+                "no pod is evicted, failed or replaced",
+                lambda: is_untouched(space, before),
+                seconds=thawing_at - time.monotonic(),
+            )
+        finally:
+            frozen_target.resume_apiserver()
+        thawed_at = time.monotonic()
+        seconds = wait_reachable(world, "True")
+        measured.seconds("until its return is told", seconds, promise=RETURN_SECONDS)
+        world.wait_node_ready()
+        space.wait_ready_pods(REPLICAS + 1)
+        measured.note("until all is ready again", f"{time.monotonic() - thawed_at:.2f} s")
+        assert {uid_of(found) for found in space.pods()} == space.hub_pod_uids() == before
+        assert not world.hub_record.find(
+            lambda event: event.phase == "Failed" or event.is_terminating, namespace=space.namespace
+        )
+        space.assert_one_mirror_each()
+        space.close()
+
+
+def wait_ready_condition(world: World, status: str) -> float:
+    """Wait until the node's Ready condition has the status; return the seconds it took."""
+    started = time.monotonic()
+    wait_for(
+        f"the node's Ready is {status}",
+        lambda: condition_of(world.read_node(), "Ready").get("status") == status,
+        timeout_seconds=2 * GIVEN_UP_SECONDS,
+        explain=world.federate.log_tail,
+    )
+    return time.monotonic() - started
+
+
+def is_untouched(space: Space, before: set[str]) -> bool:
+    """Tell whether the hub pods are the same as before, and none of them ends."""
+    pods = space.pods()
+    ends = any(is_terminating(found) or phase_of(found) != "Running" for found in pods)
+    return {uid_of(found) for found in pods} == before and not ends
 
 
 @pytest.mark.long

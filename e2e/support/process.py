@@ -63,6 +63,19 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def run_sweep(options: RunOptions, *arguments: str) -> str:
+    """Run `federate sweep` for the node of these options; returns what it says, without spaces.
+
+    Lines break where the terminal ends, in the middle of a name too.
+    """
+    ended = run_cli(
+        "sweep", "--hub", str(options.hub), "--target", f"{options.node}={options.target}",
+        *arguments,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return "".join(ended.stdout.split())
+
+
 class FederateProcess:
     """One federate process; a restart is the same command again. It dies with the test run."""
 
@@ -112,6 +125,14 @@ class FederateProcess:
             # An answer with an error status holds a socket that has to be closed.
             error.close()
             raise
+
+    def freeze(self) -> None:
+        """Stop the process between any two of its instructions."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen process go on as if no time had passed."""
+        self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End the process as a power cut would."""

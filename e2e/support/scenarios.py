@@ -15,6 +15,9 @@ MOST_WRITES_UP = 4
 MOST_WRITES_DOWN = 3
 """A status while ending, the last state, and the delete that lets the hub pod go."""
 
+PATCHES_TO_START = 1
+"""The mirror's gate is lifted when it is on record (decision 0008)."""
+
 
 def scale_there_and_back(
     space: Space, measured: Measurements, *, large: int, small: int, timeout_seconds: float = 60.0
@@ -64,7 +67,7 @@ def assert_writes_bounded(space: Space, measured: Measurements) -> None:
     assert max(writes.up for writes in ups_and_downs) <= MOST_WRITES_UP
     assert max(writes.down for writes in ups_and_downs) <= MOST_WRITES_DOWN
     assert creates == [1] * len(ups_and_downs)
-    assert max(patches) == 0
+    assert max(patches) <= PATCHES_TO_START
 
 
 def spread(numbers: Sequence[int]) -> str:

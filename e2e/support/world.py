@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import uuid4
 
+from .manifests import pod, pod_spec
 from .pods import (
     hub_pod_uid_of,
     is_ready,
@@ -304,3 +305,10 @@ class Space:
         """Create a bare pod and wait until it runs; returns the hub pod."""
         self.create(body)
         return self.wait_phase(name_of(body), "Running")
+
+    def run_pods(self, *names: str) -> None:
+        """Create a bare pod of each name and wait until all run."""
+        for name in names:
+            self.create(pod(name, pod_spec(self.node)))
+        for name in names:
+            self.wait_phase(name, "Running")
