@@ -9,7 +9,6 @@ from itertools import count
 import pytest
 
 from e2e.support.manifests import deployment, pod_spec, run_once
-from e2e.support.measuring import Measurements
 from e2e.support.pods import is_ready, labels_of, phase_of, uid_of
 from e2e.support.process import FederateProcess
 from e2e.support.spare import Pair, lent, spare_pair
@@ -116,9 +115,7 @@ def restart_both(pair: Pair, restart: Restart) -> None:
         list(pool.map(restart, (pair.hub, pair.target)))
 
 
-def test_pods_run_once_although_both_api_servers_are_killed(
-    pair: Pair, worlds: Worlds, measured: Measurements
-) -> None:
+def test_pods_run_once_although_both_api_servers_are_killed(pair: Pair, worlds: Worlds) -> None:
     """Pods created, ended and deleted around the death of both API servers converge, run once."""
     with watched_aside(pair, worlds, node="steady") as world:
         space = Space(world, "killed")
@@ -133,16 +130,19 @@ def test_pods_run_once_although_both_api_servers_are_killed(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("restart", [kill, restart_in_order])
+@pytest.mark.parametrize(("restart", "times"), [(kill, 3), (restart_in_order, 1)])
 def test_pods_run_once_although_api_servers_are_restarted_over_and_over(
-    pair: Pair, worlds: Worlds, measured: Measurements, restart: Restart
+    pair: Pair, worlds: Worlds, restart: Restart, times: int
 ) -> None:
-    """However often the API servers of either side go and come, in order or killed."""
+    """However often the API servers of either side go and come, in order or killed.
+
+    An orderly end is slow to be noticed by the hub's own controllers: a minute, each time.
+    """
     with watched_aside(pair, worlds, node="steady") as world:
         space = Space(world, "restarted")
         space.open()
         churn = Churn(space)
-        for cluster in (pair.hub, pair.target) * 3:
+        for cluster in (pair.hub, pair.target) * times:
             churn.go_on()
             restart(cluster)
             churn.go_on()

@@ -41,7 +41,9 @@ RENEW_DEADLINE_SECONDS = 10.0
 """How long a leader acts without a renewal; the rest of the duration covers requests in flight."""
 RENEW_PERIOD_SECONDS = 4.0
 RETRY_PERIOD_SECONDS = 1.0
-RENEW_TIMEOUT_SECONDS = 4.0
+RENEW_TIMEOUT_SECONDS = 3.0
+"""Two tries fit between two renewals' distance and the deadline: of several API servers behind one
+address a hung one may get the first."""
 CONFLICT_PAUSE_SECONDS = 0.2
 STANDBY_PERIOD_SECONDS = 2.0
 
@@ -126,6 +128,7 @@ class Election:
                 return await self._step()
         except TimeoutError:
             log.warning("the hub did not answer in time about the leader lease")
+            return CONFLICT_PAUSE_SECONDS  # long enough was waited already
         except (Conflict, AlreadyExists, NotFound):
             # Somebody else wrote or removed it: look anew before the next word.
             self._observed = None
