@@ -10,9 +10,7 @@ import pytest
 
 from e2e.testbed.local import LocalCluster
 from federate.cluster.connect import connect
-from federate.model.marks import RECORD_ANNOTATION
 from federate.model.objects import (
-    annotations_of,
     condition_of,
     is_terminating,
     labels_of,
@@ -171,7 +169,7 @@ async def test_a_restart_in_the_middle_makes_nothing_twice(
 async def test_a_foreign_pod_of_our_name_is_left_alone(
     light_hub: LocalCluster, light_target: LocalCluster
 ) -> None:
-    """The hub pod says NameTaken and keeps no record; the stranger is not touched."""
+    """The hub pod says NameTaken; the stranger is not touched."""
     async with world_of(light_hub, light_target) as world, world.leading():
         body = {
             "metadata": {"name": "a"},
@@ -181,8 +179,7 @@ async def test_a_foreign_pod_of_our_name_is_left_alone(
         await world.submit("a")
         while True:
             found = await world.hub_pod("a") or {}
-            is_taken = (condition_of(found, MIRRORED) or {}).get("reason") == "NameTaken"
-            if is_taken and RECORD_ANNOTATION not in annotations_of(found):
+            if (condition_of(found, MIRRORED) or {}).get("reason") == "NameTaken":
                 break
             await asyncio.sleep(0.05)
         assert await world.mirror("a") == foreign
