@@ -26,8 +26,9 @@ from .watching import Watching
 CONVERGENCE_LIMIT_SECONDS = 120.0
 """A lease to wait out (15 s), hung requests to give up (30 s) and back-offs (60 s) come first."""
 
-CLUSTERS_LIMIT_SECONDS = 300.0
-"""How long the clusters' own parts may take: their controllers hang on the hurt API servers too."""
+CLUSTERS_LIMIT_SECONDS = 420.0
+"""How long the clusters' own parts may take: their controllers hang on the hurt API servers too,
+and a ReplicaSet that lost a reply waits five minutes for what it expects (pkg/controller)."""
 
 LOOK_SECONDS = 0.5
 REPEATS = 3
