@@ -101,14 +101,10 @@ class Replica(FederateProcess):
                 self.start()
             self.is_away = False
 
-    def freeze(self) -> None:
-        """Stop it in the middle of whatever it does."""
-        self._signal(signal.SIGSTOP)
-
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it go on, if it was not ended meanwhile."""
         if self.is_running:
-            self._signal(signal.SIGCONT)
+            super().thaw()
 
 
 class Supervisor:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from federate.mirror.dropped import dropped_fields
 from federate.mirror.refusal import Refusal, refusal_of, weakened_refusal
-from federate.mirror.render import metadata_changes, render_spec
+from federate.mirror.render import gated_spec, metadata_changes
 from federate.mirror.steps import (
     AnchorState,
     CreateMirror,
@@ -47,7 +47,7 @@ from federate.mirror.steps import (
     WriteHubPod,
 )
 from federate.model.instants import format_instant
-from federate.model.marks import RECORDED_GATE, MirrorRecord, origin_of, record_of
+from federate.model.marks import MirrorRecord, origin_of, record_of
 from federate.model.objects import (
     JsonObject,
     condition_of,
@@ -306,8 +306,7 @@ def _plan_recording(
     view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
 ) -> Step:
     """A mirror that is not on record: made just now, or by a process that died (C20)."""
-    asked = {**render_spec(hub_pod, rules.render), "schedulingGates": [{"name": RECORDED_GATE}]}
-    lost = dropped_fields(asked, spec_of(mirror))
+    lost = dropped_fields(gated_spec(hub_pod, rules.render), spec_of(mirror))
     dropped = [field.path for field in lost]
     weaker = [field.path for field in lost if field.weakens]
     # One that has a node may have run: of a process that died, or from before the hub's restore.

@@ -121,11 +121,13 @@ def render_mirror(
                 }
             ],
         },
-        "spec": {
-            **render_spec(hub_pod, rules),
-            "schedulingGates": [{"name": RECORDED_GATE}],
-        },
+        "spec": gated_spec(hub_pod, rules),
     }
+
+
+def gated_spec(hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
+    """Render the mirror's spec as it is created: behind our gate."""
+    return {**render_spec(hub_pod, rules), "schedulingGates": [{"name": RECORDED_GATE}]}
 
 
 def ungating_patch(mirror: JsonObject) -> PatchBody:
