@@ -76,28 +76,40 @@ def decide(
     duration_seconds: float,
     renew_deadline_seconds: float,
     renewed_at_monotonic: float | None = None,
+    last_held: Observation | None = None,
 ) -> LeaseDecision:
     """Say what to do about a leader lease as it was just read; `lease` is None where there is none.
 
     `observed` is the last result of `observe`. `renewed_at_monotonic` is None unless this replica
     leads; then it is the time just *before* the last write that is known to have succeeded was
     sent, because others count from when they saw it, which is later. `renew_deadline_seconds` must
-    be shorter than `duration_seconds`: a leader stops before anyone else may start.
+    be shorter than `duration_seconds`: a leader stops before anyone else may start. `last_held` is
+    the lease as another was last seen to hold it: where it was deleted since, that one acts on
+    until it renews.
     """
     if renewed_at_monotonic is not None:
         silent_seconds = now_monotonic - renewed_at_monotonic
         if silent_seconds >= renew_deadline_seconds:
             return Lost(reason=f"not renewed for {silent_seconds:.1f} s")
         return _decide_as_leader(lease, identity)
-    if lease is None:
-        return Acquire(reason="there is no lease")
     holder = holder_of(lease)
-    if holder in ("", identity):
+    if lease is not None and holder in ("", identity):
         return Acquire(reason="it is ours from an earlier request" if holder else "it is released")
-    seen = observe(lease, observed, now_monotonic=now_monotonic).seen_at_monotonic
-    left_seconds = seen + _duration_of(lease, duration_seconds) - now_monotonic
+    held = last_held if lease is None else observe(lease, observed, now_monotonic=now_monotonic)
+    if held is None:
+        return Acquire(reason="there is no lease")
+    return _decide_as_candidate(held, now_monotonic, duration_seconds)
+
+
+def _decide_as_candidate(
+    held: Observation, now_monotonic: float, duration_seconds: float
+) -> LeaseDecision:
+    """Another holds the lease, or held it when it was deleted."""
+    holder = holder_of(held.lease)
+    silent_seconds = now_monotonic - held.seen_at_monotonic
+    left_seconds = _duration_of(held.lease, duration_seconds) - silent_seconds
     if left_seconds <= 0:
-        return Acquire(reason=f"{holder} has been silent for {now_monotonic - seen:.1f} s")
+        return Acquire(reason=f"{holder} has been silent for {silent_seconds:.1f} s")
     return Wait(seconds=left_seconds, holder=holder)
 
 

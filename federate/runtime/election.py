@@ -68,6 +68,8 @@ class Election:
         self._now = now
         self._clock = clock
         self._observed: Observation | None = None
+        self._last_held: Observation | None = None
+        """As another held it: a lease that is deleted leaves a leader that does not know of it."""
         self._leading = False
         self._renewed_at = float("-inf")
         self.holder = ""
@@ -149,6 +151,7 @@ class Election:
             duration_seconds=DURATION_SECONDS,
             renew_deadline_seconds=RENEW_DEADLINE_SECONDS,
             renewed_at_monotonic=self._renewed_at if self._leading else None,
+            last_held=self._last_held,
         )
         match decision:
             case Acquire() | Renew():
@@ -173,6 +176,8 @@ class Election:
             self._observed = None
             return
         self._observed = observe(lease, self._observed, now_monotonic=self._clock())
+        is_held = holder_of(lease) not in ("", self._identity)
+        self._last_held = self._observed if is_held else None
 
     async def _write(self) -> None:
         sent_at = self._clock()

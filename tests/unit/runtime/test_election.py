@@ -349,6 +349,34 @@ async def test_a_deleted_lease_is_made_again() -> None:
 
 
 @virtual_time
+async def test_c70_a_deleted_lease_is_no_vacancy_for_who_knows_its_holder() -> None:
+    """The leader does not know of it until it renews, and may be cut off from the hub meanwhile."""
+    stage = Stage()
+    a, b = stage.candidate("a"), stage.candidate("b")
+    async with stage.running(a, "a"), stage.running(b, "b"):
+        await asyncio.sleep(20.0)
+        assert (a.is_leading, b.holder) == (True, "a")
+        stage.faults("a", LostRequest())
+        stage.hub.delete_by_user(LEASES, KEY)
+        await asyncio.sleep(40.0)
+        assert b.is_leading
+    assert not stage.terms.overlaps
+
+
+@virtual_time
+async def test_a_lease_deleted_under_a_leader_in_reach_stays_its_own() -> None:
+    """The standby waits, the leader makes it anew with its next renewal."""
+    stage = Stage()
+    a, b = stage.candidate("a"), stage.candidate("b")
+    async with stage.running(a, "a"), stage.running(b, "b"):
+        await asyncio.sleep(20.0)
+        stage.hub.delete_by_user(LEASES, KEY)
+        await asyncio.sleep(40.0)
+        assert (a.is_leading, b.is_leading, stage.holder()) == (True, False, "a")
+    assert not stage.terms.overlaps
+
+
+@virtual_time
 @pytest.mark.parametrize("leads", [True, False])
 async def test_c51_no_lease_is_made_on_another_hub(leads: bool) -> None:
     """Where the lease is absent because the hub is another cluster, nobody leads there."""
