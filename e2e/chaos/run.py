@@ -5,12 +5,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from kubernetes.dynamic.exceptions import DynamicApiError
 from urllib3.exceptions import HTTPError
 
+from e2e.support.pods import name_of
 from e2e.testbed.processes import wait_until
 
 from .calm import Difference, Picture, differences
@@ -26,9 +28,13 @@ from .watching import Watching
 CONVERGENCE_LIMIT_SECONDS = 120.0
 """A lease to wait out (15 s), hung requests to give up (30 s) and back-offs (60 s) come first."""
 
-CLUSTERS_LIMIT_SECONDS = 420.0
-"""How long the clusters' own parts may take: their controllers hang on the hurt API servers too,
-and a ReplicaSet that lost a reply waits five minutes for what it expects (pkg/controller)."""
+CLUSTERS_LIMIT_SECONDS = 600.0
+"""How long the clusters' own parts may take: their controllers hang on the hurt API servers too."""
+
+NUDGE_AFTER_SECONDS = 310.0
+"""A ReplicaSet that lost a reply waits five minutes for what it expects (pkg/controller), and then
+looks again only when something happens to it: see `_nudge`."""
+NUDGE_EVERY_SECONDS = 30.0
 
 LOOK_SECONDS = 0.5
 REPEATS = 3
@@ -151,7 +157,7 @@ class Story:
     def _agree(self, began: float, seconds: float, *, federates_only: bool) -> float | None:
         """Return since when there are no differences; None where there are to the end."""
         since: float | None = None
-        looks = 0
+        looks, nudge_at = 0, began + NUDGE_AFTER_SECONDS
         while time.monotonic() < began + seconds or looks:
             now = time.monotonic()
             found = [d for d in self._differences() if d.is_federates or not federates_only]
@@ -159,8 +165,22 @@ class Story:
             since, looks = (None, 0) if found else (since or now, looks + 1)
             if since is not None and looks >= REPEATS:
                 return since
+            if now >= nudge_at:
+                nudge_at = now + NUDGE_EVERY_SECONDS
+                self._nudge()
             time.sleep(LOOK_SECONDS)
         return None
+
+    def _nudge(self) -> None:
+        """Let something happen to the workloads, so that the hub's own controllers look at them."""
+        now = time.monotonic()
+        self.faults.timeline.append((now, "calm: the hub's own controllers are nudged"))
+        annotations = {"chaos.example.com/nudged-at": f"{now:.0f}"}
+        body = {"metadata": {"annotations": annotations}}
+        with suppress(DynamicApiError, HTTPError):
+            for kind in ("Deployment", "StatefulSet"):
+                for workload in self.stage.hub.list(kind, NAMESPACE):
+                    self.stage.hub.patch(kind, NAMESPACE, name_of(workload), body)
 
     def _note_differences(self, found: Sequence[Difference], now: float) -> None:
         words = "; ".join(difference.words for difference in found[:NOTED])
