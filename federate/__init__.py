@@ -9,6 +9,7 @@ The folders are the way of the data; follow a pod from top to bottom:
 ``mirror``    hub -> target: the pod goes down
 ``status``    target -> hub: the truth comes up
 ``garbage``   mirrors nobody wants go away
+``events``    target -> hub: what the target says about a mirror
 ``node``      the virtual node exists and is alive
 ``runtime``   it all lives together: leader lease, virtual node, process
 ``cli``       the command line

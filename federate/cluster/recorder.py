@@ -19,6 +19,7 @@ import structlog
 
 from federate.cluster.port import ClusterPort
 from federate.errors import AlreadyExists, ClusterError, ServerFault, Throttled, Unreachable
+from federate.model.events import cut_note, event_name
 from federate.model.instants import format_micro_instant
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of, uid_of
 from federate.model.resources import EVENTS, Resource
@@ -46,8 +47,6 @@ MOST_KNOWN = 4096
 """Events remembered for aggregation; beyond it the oldest are forgotten."""
 
 MOST_ATTEMPTS = 5
-NOTE_BYTES = 1024
-NAME_LENGTH = 253
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +190,7 @@ class Recorder:
         stamp = self._stamp()
         namespace = ref.key.namespace or "default"
         digest = hashlib.sha256(f"{ref.uid} {reason} {stamp} {note}".encode()).hexdigest()[:16]
-        name = ref.key.name[: NAME_LENGTH - 17].rstrip(".-") + "." + digest
+        name = event_name(ref.key.name, digest)
         regarding = {
             "apiVersion": ref.resource.group_version,
             "kind": ref.resource.kind,
@@ -210,7 +209,7 @@ class Recorder:
             "action": action,
             "reason": reason,
             "regarding": regarding,
-            "note": note.encode()[:NOTE_BYTES].decode(errors="ignore"),
+            "note": cut_note(note),
             "type": type,
         }
         key = ObjectKey(namespace, name)

@@ -37,6 +37,8 @@ SERVICEACCOUNTS = Resource(
     group_version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True
 )
 EVENTS = Resource(group_version="events.k8s.io/v1", plural="events", kind="Event", namespaced=True)
+CORE_EVENTS = Resource(group_version="v1", plural="events", kind="Event", namespaced=True)
+"""The same objects in their older form: with a count, and times that may lie in the past."""
 LEASES = Resource(
     group_version="coordination.k8s.io/v1", plural="leases", kind="Lease", namespaced=True
 )

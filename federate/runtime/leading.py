@@ -21,6 +21,8 @@ from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
 from federate.cluster.store import Change, Store
 from federate.errors import ClusterError, NotOurs
+from federate.events.relay import EventRelay
+from federate.events.teller import Teller
 from federate.flow.controller import Again, Outcome
 from federate.mirror.ports import EventSink
 from federate.mirror.render import RenderRules
@@ -89,8 +91,14 @@ class Leading:
             on_change=lambda change: self._heartbeat.on_node(change),
         )
         self.register = NodeAnchors(hub=ports.hub, scope=scope, fence=ports.fence, before=memory)
+        self._timing = Timing(
+            clock=asyncio.get_running_loop().time,
+            now=_now,
+            random=random.Random(),  # noqa: S311 (jitter)
+        )
         self._mirroring = self._build_mirroring(node_address)
         self._reflectors = [*self._mirroring.reflectors]
+        self._target_events = self._build_target_events()
         self._heartbeat = Heartbeat(
             identity=NodeIdentity(
                 scope=scope,
@@ -163,11 +171,31 @@ class Leading:
                 orphan_deleted=partial(metrics.orphan_deleted, name),
                 observer=metrics.reconcile_observer(name),
             ),
-            Timing(
-                clock=asyncio.get_running_loop().time,
-                now=_now,
-                random=random.Random(),  # noqa: S311 (jitter)
-            ),
+            self._timing,
+        )
+
+    def _build_target_events(self) -> EventRelay:
+        """Wire what no other part waits for: where it fails, hub pods go without Events."""
+        ports, metrics, name = self._ports, self._ports.metrics, self._settings.name
+        hub_pod_of = self._mirroring.hub_pod_of
+        timing = self._timing
+        teller = Teller(
+            ports.hub,
+            wants=lambda mirror_uid: hub_pod_of(mirror_uid) is not None,
+            fence=ports.fence,
+            on_told=partial(metrics.target_event, name, "told"),
+            on_dropped=partial(metrics.target_event, name, "dropped"),
+            clock=timing.clock,
+            random=timing.random,
+        )
+        return EventRelay(
+            ports.target,
+            hub_pod_of,
+            teller,
+            target_name=name,
+            clock=timing.clock,
+            now=timing.now,
+            random=timing.random,
         )
 
     def _build_offer(self) -> StaticOffer | AggregateOffer:
@@ -202,6 +230,8 @@ class Leading:
         metrics, queue = self._ports.metrics, self._mirroring.queue
         unknown = partial(getattr, self._mirroring.sweeper, "unknown_mirrors")
         metrics.watch_gauge("federate_unknown_mirrors", {"target": self._settings.name}, unknown)
+        is_open = partial(getattr, self._target_events, "is_open")
+        metrics.watch_gauge("federate_target_events_open", {"node": self._settings.name}, is_open)
         for lane in Lane:
             labels = {"node": self._settings.name, "lane": str(lane)}
             depth = partial(queue.depth, lane)
@@ -246,8 +276,9 @@ class Leading:
             await self.register.find(self._mirroring.anchors_in_use())
             self._target_version = await self._ask_target_version()
             group.create_task(self._mirroring.work(), name="pods")
-            for name, net in self._mirroring.nets().items():
-                group.create_task(net(), name=name)
+            beside = {**self._mirroring.nets(), **self._target_events.parts()}
+            for name, part in beside.items():
+                group.create_task(part(), name=name)
             self._heartbeat.announce()
 
     async def _wait_for_target(self) -> None:

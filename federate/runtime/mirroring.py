@@ -28,9 +28,16 @@ from federate.mirror.ground import Ground, GroundRules
 from federate.mirror.ports import ORIGIN_INDEX, EventSink, PodPorts, origin_index
 from federate.mirror.reconciler import PodReconciler
 from federate.mirror.steps import Lane, PlanRules
-from federate.model.marks import Scope
+from federate.model.marks import Scope, origin_of, record_of
 from federate.model.naming import NamespaceStrategy, anchor_name
-from federate.model.objects import ObjectKey, controller_of, is_terminating, key_of, uid_of
+from federate.model.objects import (
+    JsonObject,
+    ObjectKey,
+    controller_of,
+    is_terminating,
+    key_of,
+    uid_of,
+)
 from federate.model.pods import node_name_of
 from federate.model.resources import CONFIGMAPS, PODS, Resource
 from federate.node.anchors import NodeAnchors, is_identity
@@ -44,6 +51,9 @@ COMPARE_SECONDS = 5.0
 """How often both stores are compared, and read anew: a lost pod is noticed within this (C43)."""
 VERIFY_SHARE = 0.05
 """At most this share of the time goes into reading both sides anew, however many pods there are."""
+
+UID_INDEX = "uid"
+"""Index of the mirrors' store."""
 
 ORPHANS_PER_SECOND = 50.0
 ORPHANS_AT_ONCE = 100
@@ -114,7 +124,9 @@ class Mirroring:
         self._timing = timing
         self._workers = workers
         self.hub_pods = Store()
-        self.mirrors = Store(indexers={ORIGIN_INDEX: origin_index})
+        self.mirrors = Store(
+            indexers={ORIGIN_INDEX: origin_index, UID_INDEX: lambda mirror: (uid_of(mirror),)}
+        )
         self.anchors = Store()
         self.queue: WorkQueue[ObjectKey] = WorkQueue(
             lanes=tuple(Lane),
@@ -257,6 +269,20 @@ class Mirroring:
             anchor = self.ground.anchor(namespace)
             found[namespace] = uid_of(anchor) if anchor is not None else str(owner.get("uid"))
         return found
+
+    def hub_pod_of(self, mirror_uid: str) -> JsonObject | None:
+        """Return the living hub pod that has this mirror on record; it may have vanished since.
+
+        The record alone is not believed: who may annotate a pod could name a stranger's.
+        """
+        standing = self.mirrors.by_index(UID_INDEX, mirror_uid)
+        mirror = standing[0] if standing else self.mirrors.last_deleted(mirror_uid)
+        origin = origin_of(mirror) if mirror is not None else None
+        hub_pod = self.hub_pods.get(origin.pod) if origin is not None else None
+        if origin is None or hub_pod is None or uid_of(hub_pod) != origin.pod_uid:
+            return None
+        record = record_of(hub_pod)
+        return hub_pod if record is not None and record.mirror_uid == mirror_uid else None
 
     def wake_all(self) -> None:
         """The target is back, or an operator spoke: every pod is worth a look."""

@@ -142,6 +142,19 @@ METRICS: tuple[MetricRow, ...] = (
         "Watches that broke off so that the collection was listed again.",
     ),
     _row(
+        Kind.COUNTER,
+        "federate_target_events_total",
+        "node outcome",
+        "Events of the target about mirrors; outcome is told, or dropped where there were too many "
+        "or the hub did not take one.",
+    ),
+    _row(
+        Kind.GAUGE,
+        "federate_target_events_open",
+        "node",
+        "1 while the target lets us watch its Events, else 0: hub pods go without them.",
+    ),
+    _row(
         Kind.GAUGE,
         "federate_unknown_mirrors",
         "target",
@@ -251,6 +264,10 @@ class Metrics:
     def orphan_deleted(self, node: str) -> None:
         """Count an orphan deleted in the target."""
         self._counters["federate_orphans_deleted_total"].labels(node).inc()
+
+    def target_event(self, node: str, outcome: str) -> None:
+        """Count an Event of the target that was told on the hub, or dropped."""
+        self._counters["federate_target_events_total"].labels(node, outcome).inc()
 
     def exposition(self) -> bytes:
         """Render the /metrics page."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from federate.errors import Rejected
 from federate.model.objects import JsonObject, key_of, labels_of, spec_of, status_of
-from federate.model.resources import PODS, Resource
+from federate.model.resources import CORE_EVENTS, PODS, Resource
 
 Matcher: TypeAlias = Callable[[JsonObject], bool]
 
@@ -27,6 +27,9 @@ _POD_FIELDS: Mapping[str, Callable[[JsonObject], str]] = {
     "spec.serviceAccountName": lambda pod: spec_of(pod).get("serviceAccountName") or "",
     "status.phase": lambda pod: status_of(pod).get("phase") or "",
     "status.podIP": lambda pod: status_of(pod).get("podIP") or "",
+}
+_EVENT_FIELDS: Mapping[str, Callable[[JsonObject], str]] = {
+    "involvedObject.kind": lambda event: (event.get("involvedObject") or {}).get("kind") or "",
 }
 _ALL_FIELDS: Mapping[str, Callable[[JsonObject], str]] = {
     "metadata.name": lambda obj: key_of(obj).name,
@@ -86,7 +89,8 @@ def _field_term(resource: Resource, term: str) -> Matcher:
     found = _EQUALITY_TERM.match(term)
     if not found:
         raise Rejected(f"invalid field selector: {term}", reason="BadRequest", status=400)
-    fields = {**_ALL_FIELDS, **(_POD_FIELDS if resource == PODS else {})}
+    own = {PODS: _POD_FIELDS, CORE_EVENTS: _EVENT_FIELDS}.get(resource, {})
+    fields = {**_ALL_FIELDS, **own}
     field = fields.get(found["key"])
     if field is None:
         raise Rejected(

@@ -18,14 +18,18 @@ PRODUCT = ROOT / "federate"
 
 PURE = (
     "federate.errors",
+    "federate.events.render",
     "federate.model",
     "federate.patch",
     "federate.status",
+    "federate.mirror.applied",
     "federate.mirror.dropped",
     "federate.mirror.plan",
     "federate.mirror.refusal",
     "federate.mirror.render",
     "federate.mirror.steps",
+    "federate.mirror.updates",
+    "federate.mirror.upkeep",
     "federate.garbage.plan",
     "federate.node.capacity",
     "federate.node.reachability",

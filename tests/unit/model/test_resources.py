@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federate.model.resources import EVENTS, LEASES, NODES, PODS, Resource
+from federate.model.resources import CORE_EVENTS, EVENTS, LEASES, NODES, PODS, Resource
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ from federate.model.resources import EVENTS, LEASES, NODES, PODS, Resource
         (NODES, ("ignored", "edge", "status"), "/api/v1/nodes/edge/status"),
         (LEASES, ("ns", "l"), "/apis/coordination.k8s.io/v1/namespaces/ns/leases/l"),
         (EVENTS, ("ns",), "/apis/events.k8s.io/v1/namespaces/ns/events"),
+        (CORE_EVENTS, ("ns",), "/api/v1/namespaces/ns/events"),
     ],
 )
 def test_paths(resource: Resource, args: tuple[str, ...], path: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from federate.cluster.port import WatchEvent
+from federate.model.marks import HUB_POD_UID_LABEL
 from federate.model.objects import ObjectKey
 from federate.model.pods import phase_of
 from federate.model.resources import CONFIGMAPS, PODS
@@ -72,3 +74,21 @@ async def test_c23_the_anchor_in_use_is_the_one_that_stands() -> None:
             world.target.store.remove(PODS, world.mirror_key(A))
         await asyncio.sleep(1.0)
         assert in_use() == {}
+
+
+@virtual_time
+async def test_c44_a_mirror_speaks_for_the_hub_pod_it_names() -> None:
+    """The mirror on record stands for its hub pod, and one that names another uid for none."""
+    world = World()
+    async with world.running():
+        world.submit(pod("a"))
+        await asyncio.sleep(2.0)
+        mirror = world.target.read(PODS, world.mirror_key(A))
+        uid = mirror["metadata"]["uid"]
+        mirroring = world.process.mirroring
+        assert mirroring.hub_pod_of(uid) == world.hub_pod(A)
+        assert mirroring.hub_pod_of("foreign") is None
+        mirror["metadata"]["labels"][HUB_POD_UID_LABEL] = "a predecessor's"
+        mirror["metadata"]["resourceVersion"] = "1"
+        mirroring.mirrors.apply(WatchEvent(type="MODIFIED", object=mirror))
+        assert mirroring.hub_pod_of(uid) is None
