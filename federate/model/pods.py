@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
+from federate.model.instants import parse_instant
 from federate.model.marks import RECORDED_GATE
 from federate.model.objects import JsonObject, controller_of, metadata_of, spec_of, status_of
 
 VIRTUAL_NODE_TAINT_KEY = "virtual-kubelet.io/provider"
 NODE_TYPE_LABEL = "type"
 VIRTUAL_NODE_TYPE = "virtual-kubelet"
+
+CLOCK_MARGIN = timedelta(seconds=5)
+"""How far a node's clock may be from its API server's; both are kept in step, mostly."""
 
 _TERMINAL = ("Succeeded", "Failed")
 _CONTAINER_FIELDS = ("initContainers", "containers", "ephemeralContainers")
@@ -27,6 +32,38 @@ def phase_of(pod: JsonObject) -> str:
 def is_terminal(pod: JsonObject) -> bool:
     """Tell whether the pod is Succeeded or Failed: for ever, whatever the API server allows."""
     return phase_of(pod) in _TERMINAL
+
+
+def ended_before_deletion(pod: JsonObject) -> bool | None:
+    """Tell whether a Succeeded pod had ended before its deletion was asked for.
+
+    A container that is told to end and exits with 0 makes its pod Succeeded too. None: at about the
+    same time (the two are told by different clocks), or nobody says when. A pod all of whose
+    containers are restarted for ever never ends by itself.
+    """
+    metadata = metadata_of(pod)
+    deletion = parse_instant(metadata.get("deletionTimestamp") or "")
+    if deletion is None:
+        return True
+    if _restarts_for_ever(spec_of(pod)):
+        return False
+    asked_at = deletion - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    ends = [_finished_at(status) for status in status_of(pod).get("containerStatuses") or ()]
+    last = max((end for end in ends if end is not None), default=None)
+    if last is None or None in ends or abs(last - asked_at) <= CLOCK_MARGIN:
+        return None
+    return last < asked_at
+
+
+def _restarts_for_ever(spec: JsonObject) -> bool:
+    """Tell whether no container may end by itself; each may have a policy of its own (1.34)."""
+    own = any("restartPolicy" in container for container in spec.get("containers") or ())
+    return not own and spec.get("restartPolicy", "Always") == "Always"
+
+
+def _finished_at(container_status: JsonObject) -> datetime | None:
+    terminated = (container_status.get("state") or {}).get("terminated") or {}
+    return parse_instant(terminated.get("finishedAt") or "")
 
 
 def node_name_of(pod: JsonObject) -> str:

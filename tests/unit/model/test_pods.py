@@ -11,6 +11,7 @@ from federate.model.pods import (
     admission_token_volumes,
     container_statuses_of,
     containers_of,
+    ended_before_deletion,
     grace_seconds_of,
     has_started,
     is_daemonset_pod,
@@ -40,6 +41,31 @@ def test_small_facts() -> None:
     assert not is_daemonset_pod(pod("x").build())
     assert grace_seconds_of(pod("x").build()) is None
     assert grace_seconds_of(pod("x").terminating(grace=0).build()) == 0
+
+
+@pytest.mark.parametrize(
+    ("finished_at", "ended"),
+    [
+        ("2026-01-01T00:59:24Z", True),
+        ("2026-01-01T00:59:25Z", None),
+        ("2026-01-01T00:59:30Z", None),  # the second in which the deletion was asked for
+        ("2026-01-01T00:59:35Z", None),
+        ("2026-01-01T00:59:36Z", False),
+        ("", None),
+    ],
+)
+def test_who_ended_before_its_deletion(finished_at: str, ended: bool | None) -> None:
+    """A pod that may end is judged by its containers; one that is restarted for ever is killed."""
+    found = pod("x").with_restart_policy("Never").succeeded().terminating(grace=30).build()
+    [container] = found["status"]["containerStatuses"]
+    container["state"]["terminated"]["finishedAt"] = finished_at
+    assert ended_before_deletion(found) is ended
+    found["spec"]["restartPolicy"] = "Always"
+    assert ended_before_deletion(found) is False
+    found["spec"]["containers"][0]["restartPolicy"] = "Never"
+    assert ended_before_deletion(found) is ended
+    del found["metadata"]["deletionTimestamp"]
+    assert ended_before_deletion(found) is True
 
 
 @pytest.mark.parametrize(
