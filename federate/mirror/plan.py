@@ -12,7 +12,7 @@ The road of a hub pod, each line a function below:
     terminating          delete the mirror, follow it, write the last word, let the hub pod go
     terminal             a mirror that still runs is stopped; nothing is ever started again
     living, mirrored     record the mirror, let it start, follow its deletion in the target,
-                         project its status
+                         project its status, take over what changed (`upkeep`)
     living, no mirror    was there one on record? then it is lost. Else: intent, ground, create
 
 A mirror is created gated, and let go only when its uid is on record. So one that is not on record
@@ -22,12 +22,11 @@ late starts nothing (C20, C70).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from federate.mirror.dropped import dropped_fields
 from federate.mirror.refusal import Refusal, refusal_of, weakened_refusal
-from federate.mirror.render import gated_spec, metadata_changes
+from federate.mirror.render import gated_spec
 from federate.mirror.steps import (
     AnchorState,
     CreateMirror,
@@ -38,13 +37,20 @@ from federate.mirror.steps import (
     LookUpHubPod,
     LookUpMirror,
     Nothing,
-    PatchMirror,
     PlanRules,
     PodView,
     PrepareGround,
     Step,
     UngateMirror,
+    UpdateMirror,
     WriteHubPod,
+)
+from federate.mirror.upkeep import (
+    is_news,
+    next_change,
+    next_try_at,
+    pending_changes,
+    refusal_to_tell,
 )
 from federate.model.instants import format_instant
 from federate.model.marks import MirrorRecord, origin_of, record_of
@@ -58,6 +64,7 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.pods import (
+    ended_before_deletion,
     grace_seconds_of,
     has_started,
     is_gated,
@@ -71,8 +78,10 @@ from federate.status.project import (
     final_status,
     lost_status,
     project_status,
+    still_update_rejected,
     waiting_status,
     with_dropped_fields,
+    with_update_rejected,
 )
 from federate.status.writing import HubWrite, plan_hub_write
 
@@ -246,8 +255,13 @@ def _plan_mirrored(
         return _plan_second_run(view, mirror)
     if is_terminating(mirror) and not recorded and is_gated(mirror):
         return Nothing(reason="a mirror that never ran is ending; another follows")
-    if is_terminating(mirror) and phase_of(mirror) != "Succeeded":
-        return _plan_disrupted(view, rules, hub_pod, mirror)
+    ending = (
+        _plan_disrupted(view, rules, hub_pod, mirror)
+        if _is_disrupted(mirror)
+        else _plan_end_in_doubt(view, mirror)
+    )
+    if ending is not None:
+        return ending
     if not view.target_reachable:
         return Nothing(reason=_SILENT)
     if not recorded:
@@ -258,21 +272,23 @@ def _plan_mirrored(
 def _plan_recorded(
     view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
 ) -> Step:
-    write = _mirrored_write(view, rules, hub_pod, mirror)
+    pending = pending_changes(view, rules, hub_pod, mirror)
+    told = refusal_to_tell(view, pending)
+    write = _mirrored_write(view, rules, hub_pod, mirror, refused=bool(pending), told=told)
     if write is not None:
-        return WriteHubPod(reason="the mirror's status", lane=Lane.STATUS, write=write)
-    if is_gated(mirror):
-        return UngateMirror(reason="the mirror is on record: it may start", mirror=mirror)
-    changes = metadata_changes(hub_pod, mirror, rules.render)
-    fingerprint = json.dumps(changes, sort_keys=True)
-    if changes is not None and fingerprint != view.futile_metadata:
-        return PatchMirror(
-            reason="labels or annotations changed",
-            mirror=mirror,
-            metadata=changes,
-            fingerprint=fingerprint,
+        return WriteHubPod(
+            reason="the mirror's status",
+            lane=Lane.STATUS,
+            write=write,
+            refusal=told if is_news(hub_pod, told) else None,
         )
-    return Nothing(reason="mirrored")
+    change = next_change(view, pending)
+    # A mirror starts with the newest spec; its labels can follow.
+    if is_gated(mirror) and not isinstance(change, (LookUpHubPod, UpdateMirror)):
+        return UngateMirror(reason="the mirror is on record: it may start", mirror=mirror)
+    if change is not None:
+        return change
+    return Nothing(reason="mirrored", again_at=next_try_at(view, pending))
 
 
 def _mirrored_write(
@@ -280,13 +296,21 @@ def _mirrored_write(
     rules: PlanRules,
     hub_pod: JsonObject,
     mirror: JsonObject,
+    *,
     dropped: Sequence[str] = (),
+    refused: bool = False,
+    told: Refusal | None = None,
 ) -> HubWrite | None:
-    status = project_status(hub_pod, mirror, rules.addresses)
+    """Write the mirror's status, and what `told` says of changes that are `refused`."""
+    status, now = project_status(hub_pod, mirror, rules.addresses), format_instant(view.now)
     if dropped:
-        status = with_dropped_fields(
-            status, message=_told_dropped(rules, dropped), now=format_instant(view.now)
+        status = with_dropped_fields(status, message=_told_dropped(rules, dropped), now=now)
+    if told is not None:
+        status = with_update_rejected(
+            status, hub_pod, reason=told.reason, message=told.message, now=now
         )
+    elif refused:
+        status = still_update_rejected(status, hub_pod)
     known = MirrorRecord(pod_uid=uid_of(hub_pod), mirror=key_of(mirror), mirror_uid=uid_of(mirror))
     return _write(
         view,
@@ -317,7 +341,7 @@ def _plan_recording(
             grace_seconds=None,
             weakened_by=", ".join(weaker),
         )
-    write = _mirrored_write(view, rules, hub_pod, mirror, dropped)
+    write = _mirrored_write(view, rules, hub_pod, mirror, dropped=dropped)
     if write is None:
         return Nothing(reason="the hub does not keep the record: the mirror may not start")
     return WriteHubPod(
@@ -339,6 +363,23 @@ def _plan_second_run(view: PodView, mirror: JsonObject) -> Step:
     return DeleteMirror(
         reason="not the mirror on record: a pod runs once", mirror=mirror, grace_seconds=None
     )
+
+
+def _is_disrupted(mirror: JsonObject) -> bool:
+    """Tell whether a deletion ends the mirror, and not the mirror itself (C43)."""
+    ended_by_itself = phase_of(mirror) == "Succeeded" and ended_before_deletion(mirror) is not False
+    return is_terminating(mirror) and not ended_by_itself
+
+
+def _plan_end_in_doubt(view: PodView, mirror: JsonObject) -> Step | None:
+    """A Succeeded mirror may have been killed just then; by an uninstall, that is no end (C23)."""
+    if ended_before_deletion(mirror):
+        return None
+    if not view.anchor_fresh:
+        return LookUpAnchor(reason="a mirror ended while it was deleted: is it an uninstall?")
+    if view.anchor is AnchorState.GONE:
+        return Nothing(reason="uninstalled: hub pods stay as they are")
+    return None
 
 
 def _plan_disrupted(
@@ -392,8 +433,11 @@ def _plan_ended_unseen(
     view: PodView, rules: PlanRules, hub_pod: JsonObject, last_state: JsonObject
 ) -> Step | None:
     """The mirror had ended by itself before it vanished: that outranks its loss (C43)."""
-    if phase_of(last_state) != "Succeeded" and is_terminating(last_state):
+    if _is_disrupted(last_state):
         return None
+    doubt = _plan_end_in_doubt(view, last_state)
+    if doubt is not None:
+        return doubt
     status = project_status(hub_pod, last_state, rules.addresses)
     write = _write(view, hub_pod, status=status)
     if write is None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from federate.cluster.port import ClusterPort
 from federate.cluster.store import Change, Store
 from federate.flow.ratebound import RateBound
 from federate.mirror.ground import Ground
+from federate.mirror.refusal import Refusal
+from federate.mirror.steps import RefusedChange
 from federate.model.marks import (
     Origin,
     origin_of,
@@ -22,6 +24,12 @@ from federate.model.objects import (
 )
 from federate.model.pods import is_gated
 
+REFUSED_AGAIN_SECONDS = 5.0
+"""How long after its first refusal a change is tried again; it doubles each time."""
+REFUSED_AGAIN_CAP_SECONDS = 300.0
+"""How long a policy of the target that was mended may go unnoticed."""
+MOST_DOUBLINGS = 16
+"""Keeps the power finite after thousands of refusals."""
 ORIGIN_INDEX = "origin"
 """Index of the mirrors' store: hub pod key -> mirrors."""
 
@@ -84,6 +92,33 @@ class PodMemory:
     """Fields that the target dropped from its mirror, which was therefore removed again."""
     futile: str = ""
     futile_metadata: str = ""
+    refused: dict[str, RefusedChange] = field(default_factory=dict)
+    """Changes of the mirror that the target refused, by their kind."""
+    made: dict[str, tuple[str, datetime]] = field(default_factory=dict)
+    """The last change of each kind that the target took, and when."""
+
+    def is_made_again(self, kind: str, change: str, *, now: datetime) -> bool:
+        """Note a change that the target took; tell whether it took the very same shortly before.
+
+        Then somebody there undoes it, and doing it at once again would never end.
+        """
+        before, at = self.made.get(kind, ("", now))
+        self.made[kind] = (change, now)
+        return before == change and now - at < timedelta(seconds=REFUSED_AGAIN_CAP_SECONDS)
+
+    def note_refused(self, kind: str, fingerprint: str, refusal: Refusal, *, now: datetime) -> None:
+        """Remember that a change was refused, and when it is to be tried again."""
+        before = self.refused.get(kind)
+        same = before is not None and before.fingerprint == fingerprint
+        failures = before.failures + 1 if before is not None and same else 1
+        doubled = REFUSED_AGAIN_SECONDS * 2.0 ** min(failures - 1, MOST_DOUBLINGS)
+        wait = min(doubled, REFUSED_AGAIN_CAP_SECONDS)
+        self.refused[kind] = RefusedChange(
+            fingerprint=fingerprint,
+            refusal=refusal,
+            again_at=now + timedelta(seconds=wait),
+            failures=failures,
+        )
 
 
 class PodMemories:

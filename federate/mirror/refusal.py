@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from federate.errors import (
@@ -9,6 +10,7 @@ from federate.errors import (
     Forbidden,
     NotFound,
     Rejected,
+    ServerFault,
     Throttled,
     Unreachable,
 )
@@ -116,6 +118,56 @@ def weakened_refusal(target_name: str, fields: str) -> Refusal:
         message=f"{target_name} does not know, and dropped: {fields}. The pod would run weaker "
         "than asked, so it is not run. Upgrade the target or leave these fields out; it is tried "
         "again when federate is started again",
+    )
+
+
+_INTERNAL_ERROR = 500
+"""What a failing admission webhook is answered with; 502 to 504 are of proxies and of overload."""
+
+
+def update_refusal_of(error: ClusterError, *, target_name: str, what: str) -> Refusal | None:
+    """Say that the target refuses a change of a running pod; None where it may be a passing fault.
+
+    Nothing in here ends a pod: the mirror stays as it is, and the change is tried again slowly.
+    """
+    words = f"{target_name} answered: {error.detail}"
+    if isinstance(error, NotFound):
+        message = f"{target_name} cannot change {what} of a pod that exists: {error.detail}"
+        return Refusal(reason=PodReason.UPDATE_NOT_SUPPORTED, message=message)
+    if isinstance(error, ServerFault) and error.status == _INTERNAL_ERROR:
+        return Refusal(reason=PodReason.TARGET_ERROR, message=f"the change of {what}: {words}")
+    if isinstance(error, (Rejected, Forbidden)):
+        message = f"the change of {what} was refused; {words}"
+        return Refusal(reason=PodReason.UPDATE_REJECTED, message=message)
+    return None
+
+
+def undone_refusal(target_name: str, what: str, fields: str) -> Refusal:
+    """Say that the target took a change and kept nothing of it."""
+    return Refusal(
+        reason=PodReason.UPDATE_NOT_SUPPORTED,
+        message=f"{target_name} did not keep of the change of {what}: {fields}",
+    )
+
+
+def debugger_refusal(needs: Mapping[str, Sequence[str]]) -> Refusal:
+    """Say which debug containers need what federate does not bring: never a target's own (C30)."""
+    told = "; ".join(f"{name} needs {', '.join(needed)}" for name, needed in needs.items())
+    return Refusal(
+        reason=PodReason.COMPANION_MISSING,
+        message=f"not every debug container was added to the mirror: {told}",
+    )
+
+
+def weakened_debugger_refusal(fields: Mapping[str, Sequence[str]]) -> Refusal:
+    """Say which debug containers run with more rights than asked, since the target dropped fields.
+
+    Nobody can remove one again from a pod that exists.
+    """
+    told = "; ".join(f"{name} lacks {', '.join(paths)}" for name, paths in fields.items())
+    return Refusal(
+        reason=PodReason.MIRROR_WEAKENED,
+        message=f"a debug container runs weaker than asked, and goes only with its pod: {told}",
     )
 
 

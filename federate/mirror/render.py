@@ -13,8 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from federate.mirror.applied import (
+    Part,
+    changeable,
+    generation_of,
+    record_annotations,
+)
 from federate.model.marks import (
-    HUB_GENERATION_ANNOTATION,
     MANAGED_KEYS_ANNOTATION,
     PREFIX,
     RECORDED_GATE,
@@ -95,13 +100,11 @@ def render_mirror(
     a second time, never runs (C20, C70).
     """
     labels, annotations = flowing_metadata(hub_pod, rules)
-    generation = metadata_of(hub_pod).get("generation")
     own_annotations = {
         **origin.annotations(),
         MANAGED_KEYS_ANNOTATION: format_managed_keys(labels, annotations),
+        **_creation_record(hub_pod, rules),
     }
-    if generation is not None:
-        own_annotations[HUB_GENERATION_ANNOTATION] = str(generation)
     anchor_meta = metadata_of(anchor)
     return {
         "apiVersion": "v1",
@@ -123,6 +126,21 @@ def render_mirror(
         },
         "spec": gated_spec(hub_pod, rules),
     }
+
+
+def _creation_record(hub_pod: JsonObject, rules: RenderRules) -> dict[str, str]:
+    """Record what the mirror is created with.
+
+    Debug containers are added afterwards: until then the hub pod's generation is not all applied.
+    """
+    wanted = applicable(hub_pod, rules)
+    applied = {**wanted, Part.DEBUGGERS: []}
+    return record_annotations(applied, "" if wanted[Part.DEBUGGERS] else generation_of(hub_pod))
+
+
+def applicable(hub_pod: JsonObject, rules: RenderRules) -> dict[Part, Any]:
+    """Return what of a hub pod's spec may change later, as its mirror shall have it."""
+    return changeable(spec_of(hub_pod), tolerations=kept_tolerations(spec_of(hub_pod), rules))
 
 
 def gated_spec(hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
@@ -148,7 +166,7 @@ def render_spec(hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
         key: copy.deepcopy(value) for key, value in hub_spec.items() if key not in NEVER_TRAVELS
     }
     _drop_admission_tokens(spec)
-    _render_tolerations(spec, rules)
+    _set_or_drop(spec, "tolerations", kept_tolerations(spec, rules))
     _render_node_selector(spec, rules)
     _render_node_affinity(spec, rules)
     _render_hostname(spec, metadata_of(hub_pod).get("name", ""))
@@ -169,14 +187,13 @@ def _drop_admission_tokens(spec: JsonDict) -> None:
             _set_or_drop(container, "volumeMounts", kept)
 
 
-def _render_tolerations(spec: JsonDict, rules: RenderRules) -> None:
+def kept_tolerations(spec: JsonObject, rules: RenderRules) -> list[JsonDict]:
     """Drop what would tolerate a virtual node: its taint by key, and the blanket toleration."""
-    kept = [
+    return [
         t
         for t in spec.get("tolerations") or ()
         if t.get("key") and t.get("key") not in rules.taint_keys
     ]
-    _set_or_drop(spec, "tolerations", kept)
 
 
 def _render_node_selector(spec: JsonDict, rules: RenderRules) -> None:
@@ -273,7 +290,7 @@ def parse_managed_keys(mirror: JsonObject) -> tuple[frozenset[str], frozenset[st
     try:
         value = json.loads(annotations_of(mirror).get(MANAGED_KEYS_ANNOTATION, "{}"))
         return frozenset(value.get("labels", ())), frozenset(value.get("annotations", ()))
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         return frozenset(), frozenset()
 
 

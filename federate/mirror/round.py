@@ -7,7 +7,6 @@ kept in memory (own attempts, last states) only ever makes it *surer*, never bol
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import assert_never
 
@@ -23,10 +22,22 @@ from federate.errors import (
     Rejected,
 )
 from federate.flow.controller import Again, Done, Elsewhere, Outcome
+from federate.mirror.changing import MirrorChanges
 from federate.mirror.plan import plan_pod
-from federate.mirror.ports import ORIGIN_INDEX, PodMemories, PodMemory, PodPorts
-from federate.mirror.refusal import CreateFailure, Refusal, create_failure_of, stripped_refusal
-from federate.mirror.render import metadata_changes, render_mirror, ungating_patch
+from federate.mirror.ports import (
+    ORIGIN_INDEX,
+    REFUSED_AGAIN_CAP_SECONDS,
+    PodMemories,
+    PodMemory,
+    PodPorts,
+)
+from federate.mirror.refusal import (
+    CreateFailure,
+    Refusal,
+    create_failure_of,
+    stripped_refusal,
+)
+from federate.mirror.render import render_mirror
 from federate.mirror.steps import (
     CreateMirror,
     DeleteHubPod,
@@ -41,6 +52,7 @@ from federate.mirror.steps import (
     PrepareGround,
     Step,
     UngateMirror,
+    UpdateMirror,
     WriteHubPod,
     belongs,
     lane_of,
@@ -64,14 +76,16 @@ from federate.model.objects import (
 from federate.model.pods import node_name_of
 from federate.model.reasons import PodReason
 from federate.model.resources import PODS
-from federate.patch.document import MERGE, PatchBody
+from federate.patch.document import PatchBody
 from federate.status.project import waiting_status
 from federate.status.writing import plan_hub_write
 
 log = structlog.stdlib.get_logger(__name__)
 
-MAX_STEPS = 16
-"""Steps of one reconcile: the longest road has about ten. More: two writers undo each other."""
+MAX_STEPS = 24
+"""Steps of one reconcile: the longest road has about fifteen. More: two writers undo each other."""
+SOONEST_SECONDS = 0.5
+"""Shortest wait for a step that waits for a time."""
 
 
 class Round:
@@ -100,6 +114,15 @@ class Round:
         self._occupant = False
         self._unmarked = False
         self._conflicts = 0
+        self._changes = MirrorChanges(
+            key,
+            rules=rules,
+            ports=ports,
+            memories=memories,
+            fence=self._fence,
+            look_up=self._look_up_mirror,
+            note=self._note,
+        )
 
     async def run(self, lane: str) -> Outcome:
         """Go on until nothing is left to do now, or the next step is another lane's."""
@@ -130,6 +153,10 @@ class Round:
         if self._unmarked:
             self._tell_unmarked()
             raise NotOurs(f"pod {self._mirror_key} has lost its marks: {step.reason}")
+        if step.again_at is not None:
+            left = (step.again_at - self._ports.now()).total_seconds()
+            # Not for longer than the longest wait: the clock may have been set back.
+            return Again(min(max(SOONEST_SECONDS, left), REFUSED_AGAIN_CAP_SECONDS))
         return Done()
 
     def _tell_unmarked(self) -> None:
@@ -174,6 +201,7 @@ class Round:
             target_known=ports.target_known(),
             futile=memory.futile,
             futile_metadata=memory.futile_metadata,
+            refused=memory.refused,
             now=ports.now(),
         )
 
@@ -187,9 +215,11 @@ class Round:
             case CreateMirror():
                 await self._create_mirror()
             case UngateMirror():
-                await self._ungate_mirror(step)
+                await self._changes.ungate(step)
             case PatchMirror():
-                await self._patch_mirror(step)
+                await self._changes.relabel(step)
+            case UpdateMirror():
+                await self._changes.update(step)
             case DeleteMirror():
                 await self._delete_mirror(step)
             case DeleteHubPod():
@@ -465,49 +495,10 @@ class Round:
         if reply is not None:
             self._tell(reply, refusal)
 
-    async def _ungate_mirror(self, step: UngateMirror) -> None:
-        if await self._patch_target(step.mirror, ungating_patch(step.mirror)) is not None:
-            log.info("mirror started", mirror=str(key_of(step.mirror)))
-
-    async def _patch_target(self, mirror: JsonObject, patch: PatchBody) -> JsonDict | None:
-        """Patch that very mirror; None where it is not there any more, and was looked up."""
-        key = key_of(mirror)
-        self._fence()
-        try:
-            with self._ports.mirrors.writing(key) as ticket:
-                reply = await self._ports.target.patch(PODS, key, patch)
-                self._note(ticket.commit(reply))
-        except (NotFound, Conflict):
-            await self._look_up_mirror()
-            return None
-        except Rejected:
-            # A uid that is another's is answered so too.
-            await self._look_up_mirror()
-            present = self._ports.mirrors.get(key)
-            if present is not None and uid_of(present) == uid_of(mirror):
-                raise
-            return None
-        return reply
-
     def _fence(self) -> None:
         """Stop before a write to the target where we may not act, or it is another cluster."""
         self._ports.fence()
         self._ports.fence_target()
-
-    async def _patch_mirror(self, step: PatchMirror) -> None:
-        patch = PatchBody(
-            media_type=MERGE,
-            body={"metadata": {**step.metadata, "uid": uid_of(step.mirror)}},
-        )
-        reply = await self._patch_target(step.mirror, patch)
-        if reply is None:
-            return
-        hub_pod = self._ports.hub_pods.get(self._key)
-        if hub_pod is not None:
-            left = metadata_changes(hub_pod, reply, self._rules.render)
-            if json.dumps(left, sort_keys=True) == step.fingerprint:
-                self._memories.of(uid_of(hub_pod)).futile_metadata = step.fingerprint
-                log.info("the target undoes a change of labels at once", change=step.fingerprint)
 
     def _keep_last_word(self, reply: JsonObject | None) -> None:
         """Remember the last state that a delete's reply shows: newer than what any store has."""

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
 from typing import TypeAlias
 
 from federate.mirror.refusal import Refusal
 from federate.mirror.render import RenderRules
+from federate.mirror.updates import Update
 from federate.model.marks import MirrorRecord
 from federate.model.objects import JsonDict, JsonObject, ObjectKey
 from federate.status.project import Addresses
@@ -33,6 +34,17 @@ class AnchorState(Enum):
     PRESENT = "present"
     NEVER = "not made yet"
     GONE = "it was there, and somebody removed it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedChange:
+    """A change of a mirror that was refused; another change of the same kind is tried at once."""
+
+    fingerprint: str
+    refusal: Refusal
+    again_at: datetime
+    failures: int = 1
+    """How many times in a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +79,8 @@ class PodView:
     """Fingerprint of a write the hub answered without taking it; see `plan_hub_write`."""
     futile_metadata: str = ""
     """Fingerprint of a change to the mirror's metadata that the target undid at once."""
+    refused: Mapping[str, RefusedChange] = field(default_factory=dict)
+    """Changes of the mirror that the target refused, by their kind."""
     now: datetime
 
 
@@ -85,9 +99,10 @@ class PlanRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """All is as it should be, or waits for an event."""
+    """All is as it should be, or waits for an event, or for a time."""
 
     reason: str
+    again_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +110,7 @@ class LookUpHubPod:
     """Read the hub pod from the quorum before a decision that cannot be taken back."""
 
     reason: str
+    lane: Lane = Lane.DELETE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +174,15 @@ class PatchMirror:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMirror:
+    """Take a change of the hub pod's spec over to that very mirror (C25)."""
+
+    reason: str
+    mirror: JsonObject
+    update: Update
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteMirror:
     """Delete that mirror under its uid; `grace_seconds` None leaves its own."""
 
@@ -188,6 +213,7 @@ Step: TypeAlias = (
     | CreateMirror
     | UngateMirror
     | PatchMirror
+    | UpdateMirror
     | DeleteMirror
     | DeleteHubPod
 )
@@ -196,11 +222,11 @@ Step: TypeAlias = (
 def lane_of(step: Step) -> Lane:
     """Say whose budget a step is taken from."""
     match step:
-        case WriteHubPod(lane=lane) | LookUpMirror(lane=lane):
+        case WriteHubPod(lane=lane) | LookUpMirror(lane=lane) | LookUpHubPod(lane=lane):
             return lane
-        case PrepareGround() | CreateMirror() | UngateMirror() | PatchMirror():
+        case PrepareGround() | CreateMirror() | UngateMirror() | PatchMirror() | UpdateMirror():
             return Lane.SYNC
-        case LookUpHubPod() | LookUpAnchor() | DeleteMirror() | DeleteHubPod():
+        case LookUpAnchor() | DeleteMirror() | DeleteHubPod():
             return Lane.DELETE
         case Nothing():
             return Lane.STATUS
@@ -217,6 +243,7 @@ def touches_target(step: Step) -> bool:
             CreateMirror,
             UngateMirror,
             PatchMirror,
+            UpdateMirror,
             DeleteMirror,
         ),
     )
@@ -233,4 +260,9 @@ def belongs(step: Step, lane: str, *, first: bool) -> bool:
         return True
     if first or (lane == Lane.STATUS and touches_target(step)):
         return False
-    return not isinstance(step, (PrepareGround, CreateMirror, UngateMirror, PatchMirror))
+    if isinstance(step, LookUpHubPod):
+        # One before an update is worth nothing here: the update would be another lane's again.
+        return step.lane != Lane.SYNC
+    return not isinstance(
+        step, (PrepareGround, CreateMirror, UngateMirror, PatchMirror, UpdateMirror)
+    )

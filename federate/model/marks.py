@@ -40,6 +40,9 @@ NODE_NAME_ANNOTATION = PREFIX + "node-name"
 HUB_POD_NAMESPACE_ANNOTATION = PREFIX + "hub-pod-namespace"
 HUB_POD_NAME_ANNOTATION = PREFIX + "hub-pod-name"
 HUB_GENERATION_ANNOTATION = PREFIX + "hub-generation"
+"""The hub pod's generation of which all is applied."""
+LAST_APPLIED_SPEC_ANNOTATION = PREFIX + "last-applied-spec"
+"""What may change in a pod, as it was last taken over from the hub pod (C25)."""
 MANAGED_KEYS_ANNOTATION = PREFIX + "managed-keys"
 """Which label and annotation keys came from the hub: the base of their three-way merge."""
 
@@ -191,6 +194,6 @@ def record_of(hub_pod: JsonObject) -> MirrorRecord | None:
             mirror_uid=str(value.get("uid", "")),
             intended_at=str(value.get("intendedAt", "")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return record if record.pod_uid == uid_of(hub_pod) else None

@@ -38,6 +38,8 @@ class PodReason(StrEnum):
     MIRROR_WEAKENED = "MirrorWeakened"
     # mirrored
     FIELDS_DROPPED = "FieldsDropped"
+    UPDATE_REJECTED = "UpdateRejected"
+    UPDATE_NOT_SUPPORTED = "UpdateNotSupported"
     MIRROR_UNSCHEDULABLE = "MirrorUnschedulable"
     DELETED_IN_TARGET = "DeletedInTarget"
     MIRROR_LOST = "MirrorLost"

@@ -56,7 +56,7 @@ def parse_anchors(node: JsonObject) -> dict[str, str]:
     """Read target namespace -> anchor uid; empty where it is absent or unreadable."""
     try:
         value = json.loads(annotations_of(node).get(ANCHORS_ANNOTATION, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else {}
 

@@ -254,6 +254,6 @@ def _record(ours: JsonObject) -> str:
 def _read_record(text: str) -> JsonObject:
     try:
         value = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -16,6 +16,7 @@ from federate.model.objects import (
     JsonObject,
     annotations_of,
     condition_of,
+    metadata_of,
     spec_of,
     status_of,
 )
@@ -28,6 +29,9 @@ MIRRORED = "federate.dev/Mirrored"
 """Why there is no mirror yet; present only while there is none."""
 FIELDS_DROPPED = "federate.dev/FieldsDropped"
 """What the target did not keep of the pod's spec; written once, when the mirror is recorded."""
+
+UPDATE_REJECTED = "federate.dev/UpdateRejected"
+"""Which change of the pod the target refuses, and why; present only while it does (C25)."""
 
 NEVER_PROJECTED = frozenset(
     {
@@ -49,7 +53,7 @@ KUBELET_CONDITIONS = (
 )
 """Condition types a kubelet writes (pkg/kubelet/types/pod_status.go and DisruptionTarget)."""
 
-OWNED_CONDITIONS = frozenset({*KUBELET_CONDITIONS, MIRROR_SCHEDULED, MIRRORED})
+OWNED_CONDITIONS = frozenset({*KUBELET_CONDITIONS, MIRROR_SCHEDULED, MIRRORED, UPDATE_REJECTED})
 # A DisruptionTarget the hub's own eviction wrote is not ours to remove; see derive_base.
 _SHARED_CONDITIONS = frozenset({"DisruptionTarget"})
 
@@ -80,7 +84,7 @@ def project_status(hub_pod: JsonObject, mirror: JsonObject, addresses: Addresses
     status: JsonDict = {k: v for k, v in theirs.items() if k not in NEVER_PROJECTED}
     status.setdefault("phase", "Pending")
     _project_addresses(status, addresses)
-    _project_observed_generation(status, mirror)
+    _project_observed_generation(status, hub_pod, mirror)
     _hide_injected_containers(status, spec_of(hub_pod))
     conditions = _project_conditions(hub_pod, mirror)
     if conditions:
@@ -101,14 +105,23 @@ def _project_addresses(status: JsonDict, addresses: Addresses) -> None:
         status.pop("hostIPs", None)
 
 
-def _project_observed_generation(status: JsonDict, mirror: JsonObject) -> None:
-    if "observedGeneration" not in status:
-        return
-    generation = _hub_generation(mirror)
-    if generation is None:
-        del status["observedGeneration"]
-    else:
-        status["observedGeneration"] = generation
+def _project_observed_generation(status: JsonDict, hub_pod: JsonObject, mirror: JsonObject) -> None:
+    if "observedGeneration" in status:
+        before = status_of(hub_pod).get("observedGeneration")
+        _translate_generation(status, mirror, before)
+
+
+def _translate_generation(told: JsonDict, mirror: JsonObject, before: int | None) -> None:
+    """Say which generation of the *hub pod* was observed, in place; nothing where it is unknown.
+
+    A kubelet that has not seen the mirror's newest spec may not have seen the hub pod's either:
+    then what was said before stays.
+    """
+    newest = metadata_of(mirror).get("generation") or 0
+    is_up_to_date = told.pop("observedGeneration") >= newest
+    generation = _hub_generation(mirror) if is_up_to_date else before
+    if generation is not None:
+        told["observedGeneration"] = generation
 
 
 def _hub_generation(mirror: JsonObject) -> int | None:
@@ -128,17 +141,17 @@ def _hide_injected_containers(status: JsonDict, hub_spec: JsonObject) -> None:
 
 
 def _project_conditions(hub_pod: JsonObject, mirror: JsonObject) -> list[JsonDict]:
-    generation = _hub_generation(mirror)
     conditions = []
     for kind in KUBELET_CONDITIONS:
         condition = condition_of(mirror, kind)
         if condition is not None:
-            conditions.append(_translated(condition, generation))
+            conditions.append(_translated(condition, kind, hub_pod, mirror))
     _honour_readiness_gates(conditions, hub_pod)
     scheduled = condition_of(mirror, "PodScheduled")
     if scheduled is not None and scheduled.get("status") == "False" and not _is_held(mirror):
         others = [c for c in conditions if c["type"] != "Ready"]
-        return [*others, *_unscheduled(hub_pod, _translated(scheduled, generation))]
+        told = _translated(scheduled, MIRROR_SCHEDULED, hub_pod, mirror)
+        return [*others, *_unscheduled(hub_pod, told)]
     return conditions
 
 
@@ -148,16 +161,20 @@ def _is_held(mirror: JsonObject) -> bool:
     return gated and scheduling_gates_of(mirror) <= {RECORDED_GATE}
 
 
-def _translated(condition: JsonObject, generation: int | None) -> JsonDict:
-    fresh = dict(condition)
-    if fresh.pop("observedGeneration", None) is not None and generation is not None:
-        fresh["observedGeneration"] = generation
+def _translated(
+    condition: JsonObject, kind: str, hub_pod: JsonObject, mirror: JsonObject
+) -> JsonDict:
+    """Return the condition as the hub pod's condition of that type."""
+    fresh = {**condition, "type": kind}
+    if fresh.get("observedGeneration"):
+        before = (condition_of(hub_pod, kind) or {}).get("observedGeneration")
+        _translate_generation(fresh, mirror, before)
     return fresh
 
 
 def _unscheduled(hub_pod: JsonObject, scheduled: JsonDict) -> Iterable[JsonDict]:
     """The target scheduler's words, in a condition of our own and in Ready's message (C40)."""
-    yield {**scheduled, "type": MIRROR_SCHEDULED}
+    yield scheduled
     ready = {
         "type": "Ready",
         "status": "False",
@@ -201,6 +218,29 @@ def with_dropped_fields(status: JsonObject, *, message: str, now: str) -> JsonDi
         "lastTransitionTime": now,
     }
     return {**status, "conditions": [*(status.get("conditions") or ()), condition]}
+
+
+def with_update_rejected(
+    status: JsonObject, hub_pod: JsonObject, *, reason: str, message: str, now: str
+) -> JsonDict:
+    """Add to a projected status that the target refuses a change of the pod (C25)."""
+    condition = {
+        "type": UPDATE_REJECTED,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": now,
+    }
+    kept = keep_transition_time(condition, hub_pod)
+    return {**status, "conditions": [*(status.get("conditions") or ()), kept]}
+
+
+def still_update_rejected(status: JsonDict, hub_pod: JsonObject) -> JsonDict:
+    """Let stand what was told of a refused change, until it is tried again."""
+    said = condition_of(hub_pod, UPDATE_REJECTED)
+    if said is None:
+        return status
+    return {**status, "conditions": [*(status.get("conditions") or ()), said]}
 
 
 def waiting_status(hub_pod: JsonObject, *, reason: str, message: str, now: str) -> JsonDict:
@@ -266,7 +306,9 @@ def disruption_condition(hub_pod: JsonObject, *, reason: str, message: str, now:
     return keep_transition_time(condition, hub_pod)
 
 
-_ENDED_WITH_THE_POD = frozenset({"Ready", "ContainersReady", MIRROR_SCHEDULED, MIRRORED})
+_ENDED_WITH_THE_POD = frozenset(
+    {"Ready", "ContainersReady", MIRROR_SCHEDULED, MIRRORED, UPDATE_REJECTED}
+)
 
 
 def _ended_status(status: JsonObject, hub_pod: JsonObject, *, message: str, now: str) -> JsonDict:

@@ -404,6 +404,81 @@ async def test_resources_come_through_the_resize_subresource(server: Server) -> 
         assert patched["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "3"}
 
 
+@pytest.mark.parametrize("subresource", ["ephemeralcontainers", "resize"])
+async def test_a_subresource_takes_no_record_and_minds_the_uid(
+    server: Server, subresource: str
+) -> None:
+    """Annotations and images are left out in silence; another uid, or version, is refused."""
+    async with server.open() as (client, namespace):
+        resources = {"requests": {"cpu": "1"}}
+        containers = [{"name": "main", "image": "busybox", "resources": resources}]
+        pod = await new_pod(client, namespace, containers=containers)
+        main: JsonDict = {"name": "main", "image": "other", "resources": {"requests": {"cpu": "2"}}}
+        spec = {"containers": [main], "ephemeralContainers": [{"name": "debug", "image": "b"}]}
+        meta = {"annotations": {"a": "1"}, "labels": {"b": "1"}}
+        strangers: tuple[tuple[JsonDict, type[ClusterError]], ...] = (
+            ({"uid": "other"}, Rejected),
+            ({"uid": uid_of(pod), "resourceVersion": "1"}, Conflict),
+        )
+        for stranger, kind in strangers:
+            patch = strategic(metadata={**meta, **stranger}, spec=spec)
+            with pytest.raises(kind):
+                await client.patch(PODS, key_of(pod), patch, subresource=subresource)
+        own = {"uid": uid_of(pod), "resourceVersion": pod["metadata"]["resourceVersion"]}
+        patch = strategic(metadata={**meta, **own}, spec=spec)
+        patched = await client.patch(PODS, key_of(pod), patch, subresource=subresource)
+        assert not patched["metadata"].get("annotations")
+        assert not patched["metadata"].get("labels")
+        assert patched["metadata"]["generation"] == 2
+        assert patched["spec"]["containers"][0]["image"] == "busybox"
+        again = strategic(metadata={"uid": uid_of(pod)}, spec=spec)
+        same = await client.patch(PODS, key_of(pod), again, subresource=subresource)
+        assert same["metadata"]["resourceVersion"] == patched["metadata"]["resourceVersion"]
+
+
+async def test_what_a_resize_may_not_do(server: Server) -> None:
+    """No request or limit is taken away, and the class of service stays."""
+    async with server.open() as (client, namespace):
+        resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+        containers = [{"name": "main", "image": "busybox", "resources": resources}]
+        pod = await new_pod(client, namespace, containers=containers)
+        refused: list[JsonDict] = [
+            {"limits": {"cpu": None}},
+            {"requests": {"ephemeral-storage": "1Gi"}},
+            {
+                "requests": {"cpu": "2", "memory": "1Gi"},
+                "limits": {"cpu": "2", "memory": "1Gi"},
+            },
+        ]
+        for change in refused:
+            patch = strategic(spec={"containers": [{"name": "main", "resources": change}]})
+            with pytest.raises(Rejected):
+                await client.patch(PODS, key_of(pod), patch, subresource="resize")
+
+
+async def test_only_the_seconds_of_a_toleration_change(server: Server) -> None:
+    """A toleration that is there can get other seconds, and nothing else."""
+    async with server.open() as (client, namespace):
+        own = {"key": "x", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}
+        pod = await new_pod(client, namespace, tolerations=[own])
+        others = [t for t in pod["spec"]["tolerations"] if t["key"] != "x"]
+        shorter = merge(spec={"tolerations": [{**own, "tolerationSeconds": 3}, *others]})
+        patched = await client.patch(PODS, key_of(pod), shorter)
+        assert {t.get("tolerationSeconds") for t in patched["spec"]["tolerations"]} == {3, 300}
+        renamed = merge(spec={"tolerations": [{**own, "key": "y"}, *others]})
+        with pytest.raises(Rejected):
+            await client.patch(PODS, key_of(pod), renamed)
+
+
+async def test_an_unknown_subresource_is_not_found(server: Server) -> None:
+    """As pods/resize is to a server that is older: the pod is there all the same."""
+    async with server.open() as (client, namespace):
+        pod = await new_pod(client, namespace)
+        with pytest.raises(NotFound):
+            await client.patch(PODS, key_of(pod), merge(spec={}), subresource="bogus")
+        assert uid_of(await client.get(PODS, key_of(pod))) == uid_of(pod)
+
+
 async def test_the_server_does_not_guard_the_phase(server: Server) -> None:
     """Failed may become Running again as far as the server is concerned: federate must not."""
     async with server.open() as (client, namespace):

@@ -14,8 +14,9 @@ import pytest
 from federate.cluster import reflector
 from federate.errors import ClusterError
 from federate.garbage.sweeper import Sweeper
-from federate.mirror import plan, ports
+from federate.mirror import plan, ports, updates, upkeep
 from federate.mirror import round as rounds
+from federate.mirror.applied import Part, changeable
 from federate.mirror.ground import Ground
 from federate.mirror.ports import PodMemories
 from federate.mirror.reconciler import PodReconciler
@@ -38,6 +39,7 @@ from federate.model.objects import (
     ObjectKey,
     key_of,
     resource_version_of,
+    spec_of,
     uid_of,
 )
 from federate.model.pods import is_gated, is_terminal, node_name_of, phase_of
@@ -197,6 +199,16 @@ def no_preconditions(patch: pytest.MonkeyPatch) -> None:
         return call(self, verb, *args, **kwargs)
 
     patch.setattr(FakeClient, "_call", bare)
+
+
+def against_the_mirror(patch: pytest.MonkeyPatch) -> None:
+    """What changed is told by the mirror's own values, as if nothing were on record."""
+
+    def there(mirror: JsonObject) -> dict[Part, Any]:
+        spec = spec_of(mirror)
+        return changeable(spec, tolerations=spec.get("tolerations") or ())
+
+    patch.setattr(updates, "parse_applied", there)
 
 
 def uninstalls_go_unseen(patch: pytest.MonkeyPatch) -> None:
@@ -388,6 +400,30 @@ VARIANTS: dict[str, Variant] = {
         found="is Pending, its mirror Running",
         is_brisk=False,
         with_nets=False,
+    ),
+    "a change of the spec is taken over": Variant(
+        broken=put(upkeep, "pending_updates", lambda *_args: ()),
+        history=[*RUN, (Act("hub_update", "a", "image"), 1.0)],
+        found="has the image app:1",
+    ),
+    "what was applied is on record": Variant(
+        broken=against_the_mirror,
+        history=[
+            *RUN,
+            (Act("target_mutates", "a"), 1.0),
+            (Act("hub_update", "a", "toleration"), 1.0),
+        ],
+        found="against the target's will",
+    ),
+    "a late update meets its version or nothing": Variant(
+        broken=no_preconditions,
+        history=[
+            *RUN,
+            (Act("fault", "b", "very late"), 0.0),  # the image app:1
+            (Act("hub_update", "a", "image"), 5.0),
+            (Act("hub_update", "a", "image"), 30.0),
+        ],
+        found="went back to app:1",
     ),
     "an empty namespace is given back": Variant(
         broken=put(Sweeper, "run", never),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from federate.model.marks import HUB_POD_UID_LABEL
 from tests.support.histories import (
     CALAMITY,
     EVERYDAY,
@@ -82,6 +83,17 @@ ROADS: dict[str, list[tuple[Act, float]]] = {
         (Act("hub_relabel", "a", number=2), 1.0),
         (Act("hub_delete", "a", number=30), 2.0),
         (Act("target_finish"), 2.0),
+    ],
+    "a pod is changed while it runs": [
+        (Act("hub_create", "a", "Always"), 0.0),
+        (Act("hub_update", "a", "debug"), 0.0),
+        (Act("hub_update", "a", "image"), 2.0),
+        (Act("play", "a", "Running"), 1.0),
+        (Act("target_mutates", "a"), 1.0),
+        (Act("hub_update", "a", "toleration"), 1.0),
+        (Act("hub_update", "a", "debug"), 1.0),
+        (Act("kill"), 1.0),
+        (Act("hub_update", "a", "image"), 1.0),
     ],
     "a drain in the target": [
         (Act("hub_create", "a", "Never"), 2.0),
@@ -179,6 +191,20 @@ EXAMPLES_FOUND: dict[str, list[tuple[Act, float]]] = {
         (Act("fault", "a", "stop unnoticed"), 6.0),
         (Act("namespace_goes", "b"), 0.3),
         (Act("hub_create", "b", "Never"), 40.0),
+    ],
+    "an unmarked mirror goes with its namespace": [
+        (Act("hub_create", "a", "Never"), 0.3),
+        (Act("target_unmark", "a", HUB_POD_UID_LABEL), 0.0),
+        (Act("namespace_goes", "a"), 0.02),
+        (Act("fault", "b", "lost request"), 0.3),
+        (Act("namespace_goes", "b"), 12.0),
+    ],
+    "an uninstall that no process saw": [
+        (Act("hub_create", "a", "Never"), 0.3),
+        (Act("target_uninstall", "a"), 0.0),
+        (Act("namespace_goes", "a"), 45.0),
+        (Act("fault", "a", "late", 1), 0.0),
+        (Act("fault", "a", "stop unnoticed", 1), 12.0),
     ],
     "a new process lists while the target hangs": [
         (Act("hub_create", "a", "Never"), 0.3),

@@ -526,6 +526,9 @@ class FakeCluster:
             return fakepods.with_ephemeral_containers(old, new)
         if subresource == "resize":
             return fakepods.with_resources(old, new)
+        if subresource:
+            detail = "the server could not find the requested resource"
+            raise _refuse(NotFound, 404, "NotFound", detail)
         if resource == PODS:
             fakepods.tolerate_node_loss(new["spec"])
             fakepods.drop_empty_gates(new["spec"])

@@ -144,12 +144,16 @@ def check_spec_update(old: JsonObject, new: JsonObject) -> None:
     for gate in after.get("schedulingGates") or []:
         if gate not in gates:
             raise invalid(f"spec.schedulingGates: Forbidden: only deletion is allowed: {gate}")
-    tolerations = after.get("tolerations") or []
-    if any(toleration not in tolerations for toleration in before.get("tolerations") or []):
+    tolerations = [_without_seconds(t) for t in after.get("tolerations") or []]
+    if any(_without_seconds(t) not in tolerations for t in before.get("tolerations") or []):
         raise invalid("spec.tolerations: Forbidden: existing toleration can not be modified")
     deadline, new_deadline = before.get("activeDeadlineSeconds"), after.get("activeDeadlineSeconds")
     if deadline is not None and (new_deadline is None or new_deadline > deadline):
         raise invalid("spec.activeDeadlineSeconds: Invalid value: must be less than before")
+
+
+def _without_seconds(toleration: JsonObject) -> JsonDict:
+    return {k: value for k, value in toleration.items() if k != "tolerationSeconds"}
 
 
 def _without_mutable(pod: JsonObject) -> JsonDict:
@@ -181,23 +185,45 @@ def _container_statuses(pod: JsonObject) -> list[dict[str, Any]]:
 
 
 def with_ephemeral_containers(old: JsonDict, new: JsonDict) -> JsonDict:
-    """Return `old` with the ephemeral containers of `new`, which may only grow."""
+    """Return `old` with the ephemeral containers of `new`, which may only grow.
+
+    Whatever else the request changes, labels and annotations too, is left out without a word.
+    """
     before = spec_of(old).get("ephemeralContainers") or []
-    after = spec_of(new).get("ephemeralContainers") or []
+    after = copy.deepcopy(spec_of(new).get("ephemeralContainers") or [])
+    for container in after:
+        for name, value in _CONTAINER_DEFAULTS.items():
+            container.setdefault(name, copy.deepcopy(value))
     if any(container not in after for container in before):
         raise invalid("spec.ephemeralContainers: Forbidden: existing ones may not be changed")
-    return {**old, "spec": {**old["spec"], "ephemeralContainers": after}}
+    spec = {**old["spec"], "ephemeralContainers": after}
+    return {**old, "spec": spec if after else dict(old["spec"])}
 
 
 def with_resources(old: JsonDict, new: JsonDict) -> JsonDict:
-    """Return `old` with the container resources of `new`; nothing else may differ."""
+    """Return `old` with the container resources of `new`; the rest of the request is left out.
+
+    Requests and limits cannot be taken away, and only cpu and memory can be changed.
+    """
     spec = copy.deepcopy(old["spec"])
     wanted = {c["name"]: c.get("resources") or {} for c in new["spec"]["containers"]}
     for container in spec["containers"]:
-        container["resources"] = wanted.get(container["name"], {})
-    if spec != new["spec"]:
-        raise invalid("spec: Forbidden: only cpu and memory resources are mutable")
+        resources = wanted.get(container["name"], {})
+        _check_resize(container.get("resources") or {}, resources)
+        container["resources"] = resources
+    if _qos_class(spec) != _qos_class(old["spec"]):
+        raise invalid("spec: Invalid value: Pod QOS Class may not change as a result of resizing")
     return {**old, "spec": spec}
+
+
+def _check_resize(old: JsonObject, new: JsonObject) -> None:
+    for kind in ("requests", "limits"):
+        before, after = old.get(kind) or {}, new.get(kind) or {}
+        if any(name not in after for name in before):
+            raise invalid(f"resources.{kind}: Forbidden: resource {kind} cannot be removed")
+        changed = {name for name, value in after.items() if before.get(name) != value}
+        if changed - {"cpu", "memory"}:
+            raise invalid("spec: Forbidden: only cpu and memory resources are mutable")
 
 
 def grace_of(pod: JsonObject, asked: int | None) -> int:

@@ -33,6 +33,7 @@ from federate.model.marks import (
 from federate.model.objects import JsonDict, ObjectKey, condition_of, is_terminating
 from federate.model.pods import is_terminal
 from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS
+from federate.patch.document import STRATEGIC, PatchBody
 from tests.support.builders import pod
 from tests.support.clock import VirtualLoop
 from tests.support.fakeclient import (
@@ -88,6 +89,38 @@ def hub_relabel(world: World, act: Act) -> None:
 
     with world.others():
         world.hub.edit(PODS, key, relabel)
+
+
+def hub_update(world: World, act: Act) -> None:
+    """A user changes what may change in a pod: `image`, `toleration` or `debug`."""
+    key = ObjectKey("default", act.name)
+    found = world.hub_pod(key)
+    if found is None:
+        return
+    number = world.next_update()
+    spec: JsonDict = {"containers": [{"name": "main", "image": f"app:{number}"}]}
+    subresource = ""
+    if act.detail == "toleration":
+        new = {"key": f"t{number}", "operator": "Exists"}
+        spec = {"tolerations": [*found["spec"].get("tolerations", []), new]}
+    if act.detail == "debug":
+        spec = {"ephemeralContainers": [{"name": f"debug-{number}", "image": "busybox"}]}
+        subresource = "ephemeralcontainers"
+    with world.others():
+        patch = PatchBody(media_type=STRATEGIC, body={"spec": spec})
+        world.hub.patch(PODS, key, patch, subresource=subresource)
+
+
+def target_mutates(world: World, act: Act) -> None:
+    """Admission, or somebody, in the target puts another image into a mirror."""
+    key = world.mirror_key(ObjectKey("default", act.name))
+    mirror = world.target.find(PODS, key)
+    if mirror is None or origin_of(mirror) is None:
+        return
+    image = mirror["spec"]["containers"][0]["image"].rsplit("/", 1)[-1]
+    spec = {"containers": [{"name": "main", "image": f"cache.example/{image}"}]}
+    with world.others():
+        world.target.patch(PODS, key, PatchBody(media_type=STRATEGIC, body={"spec": spec}))
 
 
 def play(world: World, act: Act) -> None:
@@ -339,6 +372,8 @@ ACTS = {
         hub_create,
         hub_delete,
         hub_relabel,
+        hub_update,
+        target_mutates,
         play,
         target_delete,
         target_evict,
@@ -381,9 +416,13 @@ PLAY = _act("play", detail=st.sampled_from(["Running", "Running", "Succeeded", "
 DELETE = _act("hub_delete", number=st.sampled_from([0, 1, 30]))
 FAULT = _act("fault", detail=st.sampled_from(sorted(set(FAULTS) - set(STOPS))), number=AFTER)
 STOP = _act("fault", detail=st.sampled_from(STOPS), number=AFTER)
+UPDATE = st.sampled_from(["image", "image", "toleration", "debug"])
 WATCH = _act("watches", detail=st.sampled_from(WATCHES))
 EVERYDAY = _one_of(
     _act("hub_relabel", number=st.integers(1, 3)),
+    _act("hub_update", detail=UPDATE),
+    _act("hub_update", detail=UPDATE),
+    _act("target_mutates"),
     _act("target_delete", number=st.sampled_from([0, 5, 30])),
     _act("target_evict"),
     _act("target_vanish"),
@@ -396,6 +435,7 @@ EVERYDAY = _one_of(
     _act("kill"),
 )
 CALAMITY = _one_of(
+    _act("hub_update", detail=UPDATE),
     _act("hub_forget"),
     _act("target_unmark", detail=st.sampled_from(MARKS)),
     _act("target_uninstall"),

@@ -10,7 +10,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from federate.mirror.render import RenderRules, format_managed_keys
+from federate.mirror.applied import record_annotations
+from federate.mirror.render import RenderRules, applicable, format_managed_keys
 from federate.mirror.steps import (
     AnchorState,
     PlanRules,
@@ -19,7 +20,6 @@ from federate.mirror.steps import (
     WriteHubPod,
 )
 from federate.model.marks import (
-    HUB_GENERATION_ANNOTATION,
     MANAGED_KEYS_ANNOTATION,
     RECORD_ANNOTATION,
     MirrorRecord,
@@ -68,7 +68,7 @@ def mirror(
     annotations = {
         **origin.annotations(),
         MANAGED_KEYS_ANNOTATION: format_managed_keys({}, {}),
-        HUB_GENERATION_ANNOTATION: "1",
+        **record_annotations(applicable(hub_pod(name).build(), RULES.render), "1"),
     }
     key = mirror_key(hub_key)
     return (

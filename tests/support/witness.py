@@ -190,8 +190,22 @@ class Witness:
             return
         if change.old is None:
             self._see_new_mirror(change.key, change.new)
-        elif _is_held(change.old) and not _is_held(change.new):
+            return
+        self._see_image(change.key, change.old, change.new)
+        if _is_held(change.old) and not _is_held(change.new):
             self._see_started(change.key, change.new)
+
+    def _see_image(self, key: ObjectKey, old: JsonObject, new: JsonObject) -> None:
+        """An image is written when the user changed it, and never taken back to an older one."""
+        before, after = image_number(old), image_number(new)
+        if image_of(old) == image_of(new) or self.was_restored:
+            return
+        hub_pod = self.hub_pod(origin_uid(new))
+        is_newest = hub_pod is not None and image_number(hub_pod) == after
+        if after < before and not is_newest:
+            self._note(f"the image of mirror {key} went back to {image_of(new)}")
+        if after == before:
+            self._note(f"the image of mirror {key} was written against the target's will")
 
     def _see_foreign(self, change: Write) -> None:
         """A pod without our marks was written: so may only be what lost them a moment ago."""
@@ -270,6 +284,18 @@ class Witness:
         }
         if len(live) > 1:
             self._note(f"two mirrors of {uid} may run: {sorted(live)}")
+
+
+def image_of(pod: JsonObject) -> str:
+    """Return the image of a pod's first container."""
+    image: str = spec_of(pod)["containers"][0]["image"]
+    return image
+
+
+def image_number(pod: JsonObject) -> int:
+    """Number an image as users of histories count them; the first has none."""
+    tag = image_of(pod).rpartition(":")[2]
+    return int(tag) if tag.isdigit() else 0
 
 
 def origin_uid(pod: JsonObject) -> str:

@@ -7,6 +7,7 @@ and lets faults and stops happen; federate's processes live in `process`, judgin
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ class World:
         if is_brisk:
             self.target.store.watches.append(Eyes(self._kubelet_sees))
         self._backups: dict[str, Backup] = {}
+        self._updates = itertools.count(1)
         self._on_the_wire = 0
         for cluster in (self.hub, self.target):
             cluster.faults = self._next_fault
@@ -260,6 +262,10 @@ class World:
             if not is_ending and self.hub.find(PODS, key) is None:
                 self.hub.add(PODS, pod)
         return key
+
+    def next_update(self) -> int:
+        """Number the changes that users make to specs."""
+        return next(self._updates)
 
     def mirror_key(self, key: ObjectKey) -> ObjectKey:
         return ObjectKey(

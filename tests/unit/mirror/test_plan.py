@@ -658,10 +658,36 @@ def test_c42_a_terminal_state_last_seen_outranks_the_loss() -> None:
 def test_c42_success_outranks_a_deletion_in_the_target() -> None:
     """A mirror that succeeded while it was being deleted has succeeded."""
     hub = recording(hub_pod().with_restart_policy("Never").running()).build()
-    last = mirror().succeeded().terminating().build()
+    last = mirror().with_restart_policy("Never").succeeded().terminating().build()
     assert status_of(outcome(hub, plan(view(hub, last_state=last))))["phase"] == "Succeeded"
     live = outcome(hub, plan(view(hub, last)))
     assert status_of(live)["phase"] == "Succeeded"
+
+
+def test_c43_a_server_that_exits_with_0_when_told_to_end_was_disrupted() -> None:
+    """Its pod is Succeeded, as a kubelet has it; but its owner wants it to run for ever."""
+    hub = recording(hub_pod().running()).build()
+    killed = mirror().succeeded().terminating().build()
+    step = plan(view(hub, killed, anchor=AnchorState.PRESENT, anchor_fresh=True))
+    assert condition_of(outcome(hub, step), "DisruptionTarget") is not None
+    gone = plan(view(hub, last_state=killed, mirrors_fresh=True, anchor_fresh=True))
+    assert condition_of(outcome(hub, gone), "DisruptionTarget") is not None
+
+
+@pytest.mark.parametrize("restart_policy", ["Always", "Never"])
+def test_c23_who_exits_with_0_when_an_uninstall_ends_it_has_not_succeeded(
+    restart_policy: str,
+) -> None:
+    """An anchor that is gone leaves the hub pod as it is, killed mirror or vanished one."""
+    hub = recording(hub_pod().with_restart_policy(restart_policy).running()).build()
+    killed = mirror().with_restart_policy(restart_policy).succeeded().terminating().build()
+    [container] = killed["status"]["containerStatuses"]
+    container["state"]["terminated"]["finishedAt"] = "2026-01-01T00:59:30Z"
+    uninstalled = {"anchor": AnchorState.GONE, "anchor_fresh": True, "mirrors_fresh": True}
+    assert isinstance(plan(view(hub, killed, **uninstalled)), Nothing)
+    assert isinstance(plan(view(hub, last_state=killed, **uninstalled)), Nothing)
+    assert isinstance(plan(view(hub, killed)), LookUpAnchor)
+    assert isinstance(plan(view(hub, last_state=killed, mirrors_fresh=True)), LookUpAnchor)
 
 
 def test_an_end_the_hub_does_not_take_is_a_loss() -> None:

@@ -7,13 +7,15 @@ from typing import Any, cast
 import pytest
 
 from federate.cluster.store import Store
-from federate.mirror.ports import PodMemories, PodPorts
+from federate.mirror.ports import PodMemories, PodMemory, PodPorts
+from federate.mirror.refusal import Refusal
 from federate.model.marks import RECORDED_GATE, Origin
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
 from tests.support.builders import PodBuilder
-from tests.support.views import SCOPE, hub_pod, mirror, recording
+from tests.support.views import NOW, SCOPE, hub_pod, mirror, recording
 
 KEY = ObjectKey("default", "web")
+REFUSAL = Refusal(reason="UpdateRejected", message="no")
 
 
 class _Ports:
@@ -64,3 +66,16 @@ def test_what_federate_took_back_is_no_end_of_the_pod(weakened_by: str) -> None:
     last = mirror().build()
     found = remembered(hub, last, last, weakened_by=weakened_by)
     assert found == (None if weakened_by else last)
+
+
+def test_a_refused_change_is_tried_again_ever_more_seldom() -> None:
+    """5 s, 10 s, ... 5 min; another change begins anew; a long refusal breaks nothing."""
+    memory = PodMemory()
+
+    def waits(fingerprint: str) -> float:
+        memory.note_refused("images", fingerprint, REFUSAL, now=NOW)
+        return (memory.refused["images"].again_at - NOW).total_seconds()
+
+    assert [waits("a") for _ in range(8)] == [5, 10, 20, 40, 80, 160, 300, 300]
+    assert waits("b") == 5
+    assert [waits("b") for _ in range(2000)][-1] == 300

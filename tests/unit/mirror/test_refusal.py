@@ -16,7 +16,13 @@ from federate.errors import (
     Unauthorized,
     Unreachable,
 )
-from federate.mirror.refusal import create_failure_of, refusal_of
+from federate.mirror.refusal import (
+    create_failure_of,
+    debugger_refusal,
+    refusal_of,
+    undone_refusal,
+    update_refusal_of,
+)
 from federate.model.objects import ObjectKey
 from tests.support.builders import PodBuilder
 from tests.support.views import hub_pod, mirror
@@ -115,3 +121,45 @@ def test_c27_only_an_invalid_mirror_waits_for_a_person(
     failure = create_failure_of(error, target_name="berlin")
     assert (failure.refusal.reason, failure.slow) == (reason, slow)
     assert "berlin" in failure.refusal.message
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Rejected("spec.x: Invalid value", status=422), "UpdateRejected"),
+        (Forbidden("exceeded quota: q", status=403), "UpdateRejected"),
+        (NotFound("could not find the requested resource", status=404), "UpdateNotSupported"),
+        (ServerFault("failed calling webhook", status=500), "TargetError"),
+    ],
+)
+def test_c25_a_refused_update_is_told_in_the_targets_words(
+    error: ClusterError, reason: str
+) -> None:
+    """What was to be changed, who refused it, and why."""
+    refusal = update_refusal_of(error, target_name="berlin", what="images")
+    assert refusal is not None
+    assert refusal.reason == reason
+    for word in ("berlin", "images", error.detail):
+        assert word in refusal.message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unreachable("refused"),
+        Throttled("slow down", status=429),
+        ServerFault("bad gateway", status=502),
+        Conflict("modified", status=409),
+        Unauthorized("Unauthorized", status=401),
+    ],
+)
+def test_c25_a_passing_fault_is_no_refusal(error: ClusterError) -> None:
+    """It is tried again at the common pace, and nobody is told."""
+    assert update_refusal_of(error, target_name="berlin", what="images") is None
+
+
+def test_c25_what_federate_refuses_is_named() -> None:
+    """Which debug container, and what it needs."""
+    refusal = debugger_refusal({"d": ('Secret "s"', 'ConfigMap "c"')})
+    assert 'd needs Secret "s", ConfigMap "c"' in refusal.message
+    assert "resources" in undone_refusal("berlin", "resources", "x").message

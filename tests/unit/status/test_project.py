@@ -11,6 +11,7 @@ from federate.model.marks import HUB_GENERATION_ANNOTATION
 from federate.model.objects import JsonDict, JsonObject, condition_of, status_of
 from federate.model.pods import container_statuses_of
 from federate.status.project import (
+    UPDATE_REJECTED,
     Addresses,
     derive_base,
     disruption_condition,
@@ -20,7 +21,9 @@ from federate.status.project import (
     lost_status,
     owned_part,
     project_status,
+    still_update_rejected,
     waiting_status,
+    with_update_rejected,
 )
 from tests.support.builders import CREATED_AT, PodBuilder
 from tests.support.views import ADDRESSES, condition_status, hub_pod, mirror
@@ -121,6 +124,38 @@ def test_c40_observed_generations_are_the_hubs() -> None:
     status = project_status(hub_pod().build(), built, ADDRESSES)
     assert status["observedGeneration"] == 7
     assert {c["observedGeneration"] for c in status["conditions"]} == {7}
+
+
+def test_c40_a_generation_the_kubelet_has_not_seen_is_not_told() -> None:
+    """While the mirror's kubelet is behind, what was said before stays."""
+    seen = mirror().running().with_annotations({HUB_GENERATION_ANNOTATION: "7"})
+    behind = seen.with_status(observedGeneration=2).build()
+    behind["metadata"]["generation"] = 3
+    for condition in behind["status"]["conditions"]:
+        condition["observedGeneration"] = 2 if condition["type"] == "Ready" else 3
+    before = hub_pod().running().with_status(observedGeneration=6).build()
+    for condition in before["status"]["conditions"]:
+        condition["observedGeneration"] = 5
+    status = project_status(before, behind, ADDRESSES)
+    assert status["observedGeneration"] == 6
+    told = {c["type"]: c["observedGeneration"] for c in status["conditions"]}
+    assert told == {"Ready": 5, "ContainersReady": 7}
+    fresh = project_status(hub_pod().build(), behind, ADDRESSES)
+    assert "observedGeneration" not in fresh
+
+
+def test_c25_what_was_told_of_a_refused_change_stands_or_goes() -> None:
+    """It keeps the time since when it is so; a pod that ended says it no more."""
+    words = {"reason": "UpdateRejected", "message": "no"}
+    first = with_update_rejected({}, hub_pod().build(), now="2026-01-01T00:00:00Z", **words)
+    hub = hub_pod().build()
+    hub["status"]["conditions"] = first["conditions"]
+    again = with_update_rejected({}, hub, now="2026-01-02T00:00:00Z", **words)
+    assert again["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    assert still_update_rejected({}, hub)["conditions"] == first["conditions"]
+    assert still_update_rejected({}, hub_pod().build()) == {}
+    lost = lost_status(hub, message="gone", now="2026-01-02T00:00:00Z")
+    assert UPDATE_REJECTED not in [c["type"] for c in lost["conditions"]]
 
 
 @pytest.mark.parametrize("text", ["", "seven", "-1", "²"])

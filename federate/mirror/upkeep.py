@@ -1,0 +1,117 @@
+"""What a living mirror still lacks of its hub pod's changes: the next step, and what is told. Pure.
+
+A change that the target refuses is told on the hub pod (a condition, one Event) and tried again
+slowly; it keeps neither the status, nor the pod's start, nor its other changes waiting (C25).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from federate.mirror.refusal import Refusal
+from federate.mirror.render import metadata_changes
+from federate.mirror.steps import (
+    Lane,
+    LookUpHubPod,
+    PatchMirror,
+    PlanRules,
+    PodView,
+    RefusedChange,
+    UpdateMirror,
+)
+from federate.mirror.updates import pending_updates
+from federate.model.objects import JsonObject, condition_of
+from federate.status.project import UPDATE_REJECTED
+
+METADATA = "metadata"
+"""The kind of a change of labels and annotations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A change that the mirror lacks; without a step it is federate that refuses it."""
+
+    kind: str
+    fingerprint: str
+    step: UpdateMirror | PatchMirror | None
+    refusal: Refusal | None = None
+
+
+def pending_changes(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
+) -> tuple[Pending, ...]:
+    """List what changed in the hub pod and did not come to its mirror yet, the spec first."""
+    pending = [
+        Pending(
+            kind=update.what,
+            fingerprint=update.fingerprint,
+            step=UpdateMirror(reason=f"{update.what} changed", mirror=mirror, update=update)
+            if update.refusal is None
+            else None,
+            refusal=update.refusal,
+        )
+        for update in pending_updates(hub_pod, mirror, rules.render)
+    ]
+    changes = metadata_changes(hub_pod, mirror, rules.render)
+    fingerprint = json.dumps(changes, sort_keys=True)
+    if changes is not None and fingerprint != view.futile_metadata:
+        step = PatchMirror(
+            reason="labels or annotations changed",
+            mirror=mirror,
+            metadata=changes,
+            fingerprint=fingerprint,
+        )
+        pending.append(Pending(kind=METADATA, fingerprint=fingerprint, step=step))
+    return tuple(pending)
+
+
+def next_change(
+    view: PodView, pending: Sequence[Pending]
+) -> UpdateMirror | PatchMirror | LookUpHubPod | None:
+    """Return the first change that is due; None where all wait.
+
+    A spec is taken over from a hub pod that was read directly: one from a cache that is behind
+    would take the mirror back to what it was, and restart its containers twice.
+    """
+    due = next((p.step for p in pending if p.step is not None and _is_due(view, p)), None)
+    if isinstance(due, UpdateMirror) and not view.hub_pod_fresh:
+        return LookUpHubPod(reason=f"{due.reason}: is this the newest?", lane=Lane.SYNC)
+    return due
+
+
+def _is_due(view: PodView, pending: Pending) -> bool:
+    refused = _refused(view, pending)
+    return refused is None or refused.again_at <= view.now
+
+
+def _refused(view: PodView, pending: Pending) -> RefusedChange | None:
+    refused = view.refused.get(pending.kind)
+    same = refused is not None and refused.fingerprint == pending.fingerprint
+    return refused if same else None
+
+
+def next_try_at(view: PodView, pending: Sequence[Pending]) -> datetime | None:
+    """Say when a refused change is to be tried again."""
+    refused = [r for p in pending if (r := _refused(view, p)) is not None]
+    return min((r.again_at for r in refused), default=None)
+
+
+def refusal_to_tell(view: PodView, pending: Sequence[Pending]) -> Refusal | None:
+    """Join the refusals of what is pending; the first one's reason stands for all."""
+    refusals = [p.refusal for p in pending if p.refusal is not None]
+    refusals += [r.refusal for p in pending if (r := _refused(view, p)) is not None]
+    if not refusals:
+        return None
+    return Refusal(reason=refusals[0].reason, message="; ".join(r.message for r in refusals))
+
+
+def is_news(hub_pod: JsonObject, refusal: Refusal | None) -> bool:
+    """Tell whether the hub pod does not say so yet: then an Event says it too."""
+    said = condition_of(hub_pod, UPDATE_REJECTED) or {}
+    return refusal is not None and (said.get("reason"), said.get("message")) != (
+        refusal.reason,
+        refusal.message,
+    )
