@@ -19,6 +19,8 @@ from .components import DEFAULT_MINOR, Component, component_of
 from .places import BINARIES_VARIABLE, Places
 from .progress import Progress
 
+RECENT_KUBECTL = r"v1\.(3[3-9]|[4-9]\d)\."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
@@ -64,11 +66,22 @@ class Binaries:
                     self._found[program, component.minor] = found
             return [self._found[program, component.minor] for program, component in wanted]
 
+    def find_users_kubectl(self) -> Path:
+        """Return the kubectl on the search path, or else ours: for clusters of any version.
+
+        One older than in-place resize is passed over: it lacks what the tests do with it.
+        """
+        users = shutil.which("kubectl", path=self.places.search_path)
+        if users and prints_version(Path(users), RECENT_KUBECTL):
+            return Path(users)
+        return self.find("kubectl")
+
     def search(self, program: str, component: Component) -> Found | None:
         """Look everywhere a program may lie ready, without building."""
-        for candidate, origin in self._candidates(program, component):
-            if is_program(candidate) and prints_version(candidate, component.accepts):
-                return Found(path=candidate, origin=origin)
+        if component.accepts is not None:
+            for candidate, origin in self._candidates(program, component):
+                if is_program(candidate) and prints_version(candidate, component.accepts):
+                    return Found(path=candidate, origin=origin)
         cached = self.places.cache / component.cache_key() / program
         return Found(path=cached, origin="in the cache") if is_program(cached) else None
 

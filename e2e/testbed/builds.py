@@ -2,23 +2,26 @@
 
 A program appears in the cache whole or not at all: it is built in a temporary folder beside its
 place and moved there. Whoever builds holds the component's lock; others wait for it and then
-find the result.
+find the result. What a killed build left is removed by the next, under the same lock.
 """
 
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from .components import Component
 from .errors import TestbedError
 from .locks import held
 from .places import BINARIES_VARIABLE, MODULES, Places
+from .processes import LAUNCHER
 from .progress import Progress
 
 GO_WANTED = "Go 1.26"
+BUILDING = ".building-"
 
 
 def build(
@@ -37,12 +40,14 @@ def build(
             f"Another process is building {title}; waiting for it.", always=True
         ),
     ):
+        for leftover in folder.glob(f"{BUILDING}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         missing = [program for program in programs if not (folder / program).is_file()]
         if missing:
             go = find_go(component, missing, places)
             folder.mkdir(parents=True, exist_ok=True)
             with (
-                tempfile.TemporaryDirectory(prefix=".building-", dir=folder) as temporary,
+                tempfile.TemporaryDirectory(prefix=BUILDING, dir=folder) as temporary,
                 progress.long_step(f"Building {', '.join(missing)} ({title}) from Go modules"),
             ):
                 run_go(go, component, missing, output=Path(temporary), places=places)
@@ -78,14 +83,11 @@ def run_go(
         # A package path that ends in a version (server/v3) would name the program after it,
         # therefore every program is built under its own name.
         arguments = ["build", *component.build_arguments, "-o", str(output / program)]
-        finished = subprocess.run(
+        finished = run_tied(
             [go, *arguments, component.packages[program]],
-            cwd=MODULES / component.module,
-            env={**places.environment, **settings},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
+            record=output / "go.json",
+            folder=MODULES / component.module,
+            environment={**places.environment, **settings},
         )
         if finished.returncode != 0:
             last = os.linesep.join(finished.stderr.strip().splitlines()[-8:])
@@ -94,3 +96,22 @@ def run_go(
                 f"{GO_WANTED} or newer and, the first time, a reachable Go module proxy. "
                 f"Go said:\n{last}"
             )
+
+
+def run_tied(
+    command: Sequence[str | Path], *, record: Path, folder: Path, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a build's command in a folder to its end, which comes with ours at the latest.
+
+    Otherwise a build whose test run was killed goes on for minutes, beside the next one.
+    """
+    tied = [sys.executable, "-I", "-S", str(LAUNCHER), str(record), str(os.getpid())]
+    return subprocess.run(
+        [*tied, *command],
+        cwd=folder,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

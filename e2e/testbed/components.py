@@ -1,11 +1,11 @@
-"""The programs a local cluster consists of: one table, and how each is built from Go modules.
+"""The programs clusters consist of: one table, and how each is built from Go modules.
 
 Adding a Kubernetes minor means one row here and one folder in `modules/`.
 """
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .errors import TestbedError
@@ -21,11 +21,13 @@ class Component:
     name: str
     version: str
     module: str
-    """Folder below `modules/` with the go.mod and go.sum that pin everything."""
+    """Folder below `modules/` with the go.mod and go.sum that pin everything, and perhaps a
+    program of our own."""
     packages: Mapping[str, str]
     """Program name to the Go package it is built from."""
-    accepts: str
-    """Regular expression: what a program found elsewhere must print about its version."""
+    accepts: str | None
+    """Regular expression: what a program found elsewhere must print about its version.
+    None: a program of that name found elsewhere is not even asked."""
     minor: str | None = None
     cgo: bool = False
     symbols: Mapping[str, str] = field(default_factory=dict)
@@ -39,8 +41,9 @@ class Component:
     def cache_key(self, modules: Path = MODULES) -> str:
         """Name the cache folder; anything that changes the build changes the name."""
         digest = hashlib.sha256()
-        for file in ("go.mod", "go.sum"):
-            digest.update((modules / self.module / file).read_bytes())
+        folder = modules / self.module
+        for file in (folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go"))):
+            digest.update(file.read_bytes() if file.exists() else b"")
         digest.update(repr((self.build_arguments, self.cgo, sorted(self.packages))).encode())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:10]}"
 
@@ -67,8 +70,23 @@ def kubernetes(version: str) -> Component:
     )
 
 
+NODE_PROGRAMS = ("kubelet", "kubeadm", "kube-proxy")
+
+
+def kubernetes_node(version: str) -> Component:
+    """What only a real node needs: of its own, so that nobody builds it for a local cluster."""
+    whole = kubernetes(version)
+    return replace(
+        whole,
+        name="kubernetes-node",
+        packages={name: f"k8s.io/kubernetes/cmd/{name}" for name in NODE_PROGRAMS},
+        accepts=None,
+    )
+
+
 COMPONENTS = (
     kubernetes("v1.34.4"),
+    kubernetes_node("v1.34.4"),
     kubernetes("v1.36.3"),
     Component(
         name="etcd",
@@ -93,9 +111,27 @@ COMPONENTS = (
         accepts=r"",
         cgo=True,  # SQLite is C.
     ),
+    Component(
+        name="kind",
+        version="v0.33.0",
+        module="kind",
+        packages={"kind": "sigs.k8s.io/kind"},
+        # The oldest whose own node image has all we use: pods are resized from Kubernetes 1.33 on.
+        accepts=r"kind version (0\.(2[89]|[3-9]\d)|[1-9]\d*)\.",
+    ),
+    Component(
+        name="coredns",
+        version="v1.12.1",
+        module="coredns",
+        packages={"coredns": "."},
+        accepts=None,
+    ),
+    Component(
+        name="pause", version="v1.0.0", module="pause", packages={"pause": "."}, accepts=None
+    ),
 )
 
-MINORS = tuple(component.minor for component in COMPONENTS if component.minor)
+MINORS = tuple(dict.fromkeys(row.minor for row in COMPONENTS if row.minor))
 
 
 def component_of(program: str, minor: str = DEFAULT_MINOR) -> Component:
