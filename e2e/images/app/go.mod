@@ -1,0 +1,3 @@
+module federate.test/app
+
+go 1.24
