@@ -12,13 +12,6 @@ RUN := $(VENV)/bin/python -m
 # The name tells the folder: an environment that was copied along with the checkout is made anew.
 READY := $(VENV)/.ready-$(shell pwd -P | cksum | cut -d' ' -f1)
 
-PROVIDER := $(or $(FEDERATE_TESTBED_PROVIDER),local)
-ifeq ($(PROVIDER),local)
-PROVIDER_IN_WORDS := local (bare control planes, and kwok, which only plays pods)
-else
-PROVIDER_IN_WORDS := $(PROVIDER)
-endif
-
 .PHONY: help
 help: ## Tell what there is to type.
 	@echo 'make TARGET [NAME=VALUE ...]'
@@ -29,17 +22,17 @@ help: ## Tell what there is to type.
 	@echo '  PYTHON=...     the Python 3.11 or newer that .venv is made with'
 
 .PHONY: demo
-demo: $(READY) ## See a Deployment in a hub run in a target, step by step, in under a minute.
+demo: $(READY) ## See a Deployment in a hub run in a target, step by step, in about a minute.
 	@$(RUN) e2e.demo $(if $(filter-out 0 no false,$(KEEP)),--keep)
 
 .PHONY: test
-test: $(READY) ## Run all tests but the long ones; unit tests come first, so they fail first.
-	@echo 'Provider of the clusters: $(PROVIDER_IN_WORDS).'
-	@$(RUN) pytest -m 'not long' tests/unit tests/laws tests/contract tests/integration e2e $(ARGS)
+test: $(READY) ## Run all tests but the long ones, those of different clusters side by side.
+	@$(RUN) e2e.testbed provider
+	@$(RUN) pytest -n 2 --dist loadgroup -m 'not long' $(ARGS)
 
 .PHONY: test-long
 test-long: $(READY) ## Run the tests that do not fit `make test`.
-	@echo 'Provider of the clusters: $(PROVIDER_IN_WORDS).'
+	@$(RUN) e2e.testbed provider
 	@$(RUN) pytest -m long $(ARGS)
 
 .PHONY: check

@@ -21,7 +21,7 @@ from e2e.testbed.lagging import LaggingStorage
 from e2e.testbed.local import LocalCluster
 from e2e.testbed.places import Places
 from e2e.testbed.processes import wait_until
-from e2e.testbed.provider import Storage, TestCluster
+from e2e.testbed.provider import Storage
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
@@ -114,33 +114,33 @@ def test_the_next_start_removes_detached_servers_of_a_killed_start() -> None:
         assert not other.bed.exists()
 
 
-def test_the_target_plays_pods_and_jobs(target: TestCluster) -> None:
+def test_the_target_plays_pods_and_jobs(local_target: LocalCluster) -> None:
     """Pods on fake nodes become ready, and the pod of a Job ends after a second."""
-    target.kubectl("create", "deployment", "played", "--image=none", "--replicas=5")
-    target.kubectl("create", "job", "played", "--image=none")
-    target.kubectl("wait", "deployment/played", "--for=condition=Available")
-    target.kubectl("wait", "job/played", "--for=condition=Complete")
-    target.kubectl("delete", "deployment/played", "job/played")
-    target.kubectl("wait", "pods", "--all", "--for=delete")
+    local_target.kubectl("create", "deployment", "played", "--image=none", "--replicas=5")
+    local_target.kubectl("create", "job", "played", "--image=none")
+    local_target.kubectl("wait", "deployment/played", "--for=condition=Available")
+    local_target.kubectl("wait", "job/played", "--for=condition=Complete")
+    local_target.kubectl("delete", "deployment/played", "job/played")
+    local_target.kubectl("wait", "pods", "--all", "--for=delete")
 
 
-def test_kwok_leaves_other_nodes_alone(target: TestCluster) -> None:
+def test_kwok_leaves_other_nodes_alone(local_target: LocalCluster) -> None:
     """A node without kwok's annotation keeps the status its own agent gave it, which is none."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "not-played"}}
-    target.kubectl("create", "-f", "-", stdin=json.dumps(node))
-    target.kubectl("create", "deployment", "later", "--image=none")
-    target.kubectl("wait", "deployment/later", "--for=condition=Available")
-    conditions = target.kubectl(
+    local_target.kubectl("create", "-f", "-", stdin=json.dumps(node))
+    local_target.kubectl("create", "deployment", "later", "--image=none")
+    local_target.kubectl("wait", "deployment/later", "--for=condition=Available")
+    conditions = local_target.kubectl(
         "get", "node", "not-played", "-o", "jsonpath={.status.conditions[?(@.status=='True')]}"
     )
-    target.kubectl("delete", "node/not-played", "deployment/later")
+    local_target.kubectl("delete", "node/not-played", "deployment/later")
     assert conditions == ""
 
 
-def test_the_hub_has_no_nodes_and_a_service_account(hub: TestCluster) -> None:
+def test_the_hub_has_no_nodes_and_a_service_account(local_hub: LocalCluster) -> None:
     """A fresh hub waits for its virtual node and takes pods at once."""
-    assert hub.kubectl("get", "nodes", "-l", "type!=virtual-kubelet", "-o", "name") == ""
-    assert "default" in hub.kubectl("get", "serviceaccounts", "-o", "name")
+    assert local_hub.kubectl("get", "nodes", "-l", "type!=virtual-kubelet", "-o", "name") == ""
+    assert "default" in local_hub.kubectl("get", "serviceaccounts", "-o", "name")
 
 
 def test_a_paused_api_server_is_silent_and_a_killed_one_is_gone(
@@ -244,12 +244,20 @@ def test_a_second_api_server_may_lag_behind_the_first(
 
 
 @pytest.mark.parametrize(
-    ("storage", "minor"), [("kine", "1.34"), ("etcd", "1.36"), ("kine", "1.36")]
+    ("storage", "minor"),
+    [
+        pytest.param("kine", "1.34", marks=pytest.mark.long),
+        pytest.param("etcd", "1.36", marks=pytest.mark.long),
+        ("kine", "1.36"),
+    ],
 )
 def test_every_variant_plays_pods(
     testbed_factory: TestbedFactory, storage: Storage, minor: str
 ) -> None:
-    """Storage in SQLite and the newer Kubernetes minor behave like the default."""
+    """Storage in SQLite and the newer Kubernetes minor behave like the default.
+
+    Those that differ in one way only are targets in test_deployment_variants too.
+    """
     name = f"{storage}-{minor.replace('.', '-')}"
     cluster = testbed_factory.cluster(replace(TARGET, name=name, storage=storage, minor=minor))
     assert cluster.version.startswith(f"v{minor}.")

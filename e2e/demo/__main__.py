@@ -11,7 +11,7 @@ from e2e.testbed.errors import TestbedError
 
 from .narrator import Narrator, StoryError, make_console
 from .stage import Stage, fresh_stage, kept_stage
-from .story import PROVIDER, Story, how_to_look_around
+from .story import Story, how_to_look_around
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -32,7 +32,6 @@ def demo(
     """
     narrator = Narrator(make_console())
     narrator.step("Two clusters: the hub, where users submit, and the target, where pods run")
-    narrator.say(PROVIDER)
     try:
         with kept_stage(narrator) if keep else fresh_stage(narrator) as stage:
             told_seconds = play(Story(stage, narrator), stage, narrator, keep=keep)

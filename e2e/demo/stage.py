@@ -1,7 +1,8 @@
 """What the story is played on: a hub, a target and federate between them; gone afterwards or kept.
 
-Fresh: clusters of this process alone, which the kernel ends with it whatever happens. Kept: the
-pair of `clusters-up`, which is started unless it runs, and federate beside it.
+Fresh: clusters of this process alone; if it is killed, the kernel ends local ones with it, and the
+next start deletes kind ones. Kept: the pair of `clusters-up`, which is started unless it runs, and
+federate beside it.
 """
 
 import shutil
@@ -11,17 +12,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from e2e.images.build import app_archives
 from e2e.support.witness import Witness
 from e2e.testbed.beds import Bed, Beds
 from e2e.testbed.binaries import Binaries
+from e2e.testbed.choose import in_words, provider_name
 from e2e.testbed.errors import TestbedError
 from e2e.testbed.fixtures import HUB, TARGET
-from e2e.testbed.kept import BED_NAME, KeptPair, Wish
+from e2e.testbed.kept import BED_NAME, ClusterState, KeptPair, Wish
+from e2e.testbed.kind import KindProvider
 from e2e.testbed.local import LocalProvider, programs_of
 from e2e.testbed.places import PROVIDER_VARIABLE, Places
 from e2e.testbed.processes import Launcher
 from e2e.testbed.progress import Progress
-from e2e.testbed.provider import start_all
+from e2e.testbed.provider import TestCluster, start_all
 
 from .federate import Federate
 from .narrator import Narrator
@@ -66,34 +70,22 @@ class Stage:
 @contextmanager
 def fresh_stage(narrator: Narrator) -> Iterator[Stage]:
     """Start clusters that end with the story."""
-    places, progress = _local_places(), _progress(narrator)
+    name, places, progress = _setting(narrator)
     binaries = Binaries(places, progress)
-    _find_programs(binaries)
     with ExitStack() as stack:
-        provider = LocalProvider(binaries)
+        provider: LocalProvider | KindProvider
+        if name == "kind":
+            provider = KindProvider(binaries, images=lambda: app_archives(places, progress))
+            provider.prepare()
+        else:
+            _find_programs(binaries)
+            provider = LocalProvider(binaries)
         stack.callback(provider.close)
         stack.callback(narrator.tell, ENDING)
         with progress.long_step("Starting hub and target"):
             hub, target = start_all(provider, (HUB, TARGET))
         yield stack.enter_context(
-            _staged(
-                bed=provider.bed,
-                shown=(
-                    Shown(
-                        name="hub",
-                        version=hub.version,
-                        api_url=hub.api_url,
-                        kubeconfig=hub.kubeconfig,
-                    ),
-                    Shown(
-                        name="target",
-                        version=target.version,
-                        api_url=target.api_url,
-                        kubeconfig=target.kubeconfig,
-                    ),
-                ),
-                tied=True,
-            )
+            _staged(bed=provider.bed, shown=(_shown(hub), _shown(target)), tied=True)
         )
 
 
@@ -103,26 +95,18 @@ def kept_stage(narrator: Narrator) -> Iterator[Stage]:
 
     An interrupted story ends federate, and the pair if it was started for the story.
     """
-    places, progress = _local_places(), _progress(narrator)
-    pair = KeptPair(places, progress)
-    _find_programs(pair.binaries)
+    name, places, progress = _setting(narrator)
+    pair = KeptPair(places, progress, images=lambda: app_archives(places, progress))
+    if name == "local":
+        _find_programs(pair.binaries)
     kubectl = pair.kubectl()
     was_up = all(state.is_healthy for state in pair.states()) and bool(pair.states())
     if was_up:
         narrator.say("The clusters of `make clusters-up` run already; the story is played there.")
-    with progress.long_step("Starting hub and target"):
-        states = pair.up(Wish(provider="local", hub=HUB, target=TARGET))
+    states = pair.up(Wish(provider=name, hub=HUB, target=TARGET))
     bed = Beds(places).named(BED_NAME)
     assert bed is not None, "the pair is up"
-    hub, target = (
-        Shown(
-            name=state.name,
-            version=state.version,
-            api_url=state.api_url,
-            kubeconfig=state.kubeconfig,
-        )
-        for state in states
-    )
+    hub, target = map(_shown, states)
     with _staged(bed=bed, shown=(hub, target), tied=False, kubectl=kubectl) as stage:
         try:
             if stage.federate.end_predecessor():
@@ -137,6 +121,15 @@ def kept_stage(narrator: Narrator) -> Iterator[Stage]:
                 stage.federate.stop()
                 pair.down()
             raise
+
+
+def _shown(cluster: TestCluster | ClusterState) -> Shown:
+    return Shown(
+        name=cluster.name,
+        version=cluster.version,
+        api_url=cluster.api_url,
+        kubeconfig=cluster.kubeconfig,
+    )
 
 
 @contextmanager
@@ -169,21 +162,20 @@ def _staged(
         )
 
 
-def _local_places() -> Places:
+def _setting(narrator: Narrator) -> tuple[str, Places, Progress]:
+    """Choose where the clusters come from, and say so; the test bed reports into the story."""
     places = Places()
-    if places.provider != "local":
+    name = provider_name(places)
+    if name == "existing":
         raise TestbedError(
             f"The demo is played on clusters of the test bed's own; unset {PROVIDER_VARIABLE}, "
-            f"which is {places.provider!r}."
+            "which is 'existing'."
         )
-    return places
-
-
-def _progress(narrator: Narrator) -> Progress:
-    """Let the test bed report into the story; it keeps plain facts back."""
+    narrator.say(in_words(name, places))
+    # It keeps plain facts back.
     progress = Progress(quiet=True)
     progress.console = narrator.console
-    return progress
+    return name, places, progress
 
 
 def _find_programs(binaries: Binaries) -> None:

@@ -22,10 +22,6 @@ from .tables import (
     node_row,
 )
 
-PROVIDER = """\
-Provider local: bare control planes on this machine. kwok only plays the target's nodes and pods:
-they become Running and Ready, but nothing runs in them."""
-
 SELECTION = """\
 The pods ask for the virtual node:
   nodeSelector: {kubernetes.io/hostname: edge}
@@ -84,7 +80,7 @@ class Story:
         nodes = [self.hub.get("Node", "", self.federate.node) or {}]
         self.narrator.table("hub: nodes", NODE_HEADS, map(node_row, nodes))
         self.narrator.table("target: nodes", NODE_HEADS, map(node_row, self.target.list("Node")))
-        self.narrator.say("The virtual node is as large as the target's nodes together.")
+        self.narrator.say("The virtual node is as large as what is free on the target's nodes.")
         self._clear()
 
     def submit(self) -> None:

@@ -5,6 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from e2e.images.build import app_archives
+
+from .choose import in_words, provider_name
 from .components import DEFAULT_MINOR, MINORS
 from .errors import TestbedError
 from .kept import ClusterState, KeptPair, Wish
@@ -25,7 +28,10 @@ VERSIONS = f"Kubernetes minor: {', '.join(MINORS)}."
 @app.command()
 def up(
     provider: Annotated[
-        str, typer.Option(help="local, or existing for two clusters of your own.")
+        str,
+        typer.Option(
+            help="kind, local, or existing for two clusters of your own; kind if Docker answers."
+        ),
     ] = "",
     storage: Annotated[
         Literal["etcd", "kine"], typer.Option(help="kine keeps everything in SQLite, like K3s.")
@@ -37,7 +43,7 @@ def up(
     """Start hub and target and write kubeconfigs/hub.yaml and kubeconfigs/target.yaml."""
     places, progress = Places(), Progress()
     wish = Wish(
-        provider=provider or places.provider,
+        provider=provider_name(places, provider),
         hub=ClusterSpec(
             name="hub", minor=hub_version, storage=storage, service_range="10.96.0.0/16"
         ),
@@ -49,13 +55,8 @@ def up(
             nodes=nodes,
         ),
     )
-    if wish.provider == "local":
-        progress.say(
-            "Provider local: bare control planes on this machine, because they need neither "
-            "containers nor images.\nkwok only plays the target's nodes and pods: they get "
-            "Running, Ready and deleted, but nothing runs in them (no logs, no exec)."
-        )
-    pair = KeptPair(places, progress)
+    progress.say(in_words(wish.provider, places, named=provider))
+    pair = KeptPair(places, progress, images=lambda: app_archives(places, progress))
     states = pair.up(wish)
     tell(states, progress)
     progress.say(
@@ -69,7 +70,7 @@ def down() -> None:
     """End hub and target, delete what is in them and remove their kubeconfigs."""
     progress = Progress()
     ended = KeptPair(Places(), progress).down()
-    progress.say(f"Down; {ended or 'no'} servers were running.")
+    progress.say(f"Down; {ended or 'no'} servers or nodes were running.")
 
 
 @app.command()
@@ -82,6 +83,13 @@ def status() -> None:
         progress.say("Not up.")
     if not states or not all(state.is_healthy for state in states):
         raise typer.Exit(1)
+
+
+@app.command()
+def provider() -> None:
+    """Say where tests and demo get their clusters from, on this machine."""
+    places = Places()
+    print(in_words(provider_name(places), places))
 
 
 def tell(states: list[ClusterState], progress: Progress) -> None:

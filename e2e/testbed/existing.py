@@ -4,7 +4,6 @@ Nothing is started or stopped; the clusters' content is the tests' own business.
 """
 
 import json
-import shutil
 from pathlib import Path
 
 from .binaries import Binaries
@@ -36,7 +35,7 @@ class ExistingProvider:
             kubeconfig=kubeconfig,
             api_url=server_of(read_kubeconfig(kubeconfig)),
             version="",
-            find_kubectl=self._find_kubectl,
+            find_kubectl=self.binaries.find_users_kubectl,
         )
         cluster.version = parse_version(cluster.kubectl("get", "--raw", "/version"))
         return cluster
@@ -57,11 +56,6 @@ class ExistingProvider:
                 f"The provider existing needs the {name}'s kubeconfig in {variable}."
             )
         return path
-
-    def _find_kubectl(self) -> Path:
-        # Any kubectl on the search path was chosen by the user for these clusters.
-        own = shutil.which("kubectl", path=self.binaries.places.search_path)
-        return Path(own) if own else self.binaries.find("kubectl")
 
 
 def parse_version(answer: str) -> str:

@@ -1,9 +1,9 @@
 """A proxy in front of one or several API servers that fails as networks and servers do.
 
-It ends TLS with a certificate of the cluster's own authority and asks the API servers as its admin,
-so that whoever is given `FaultProxy.kubeconfig` goes through it and needs to know nothing. Requests
-are read whole and sent on; watches are passed on line by line. It lives in a thread with an event
-loop of its own; every method may be called from any thread and has taken effect when it returns.
+It ends TLS with a certificate of its own and asks the API servers as the cluster's admin, so that
+whoever is given `FaultProxy.kubeconfig` goes through it and needs to know nothing. Requests are
+read whole and sent on; watches are passed on line by line. It lives in a thread with an event loop
+of its own; every method may be called from any thread and has taken effect when it returns.
 
 A request that was read is carried out even when its client goes away meanwhile, as a server would;
 only a watch ends with its client. Nothing is repeated here.
@@ -11,6 +11,7 @@ only a watch ends with its client. Nothing is repeated here.
 
 import asyncio
 import json
+import selectors
 import socket
 import ssl
 import struct
@@ -22,7 +23,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
-from pathlib import Path
 from typing import Any, NoReturn, Self, TypeVar
 
 import aiohttp
@@ -44,9 +44,9 @@ from .faults import (
     Swallow,
 )
 from .kubeconfigs import render_kubeconfig, write_kubeconfig
-from .local import LocalCluster
-from .pki import KeyPair
 from .ports import free_ports
+from .provider import TestCluster
+from .proxy_keys import ProxyKeys, keys_before
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Fault)
@@ -60,6 +60,13 @@ KEEP_ALIVE_SECONDS = 3600.0
 """Longer than any client keeps an idle connection: the proxy hangs up on nobody by itself."""
 
 PORT_ATTEMPTS = 5
+
+CLOSING_SECONDS = 5.0
+CLOSING_LOOKS = 1000
+"""How long connections may take to close, and how often that is looked at."""
+
+OF_THE_LOOP = 1
+"""The socket by which other threads wake a loop."""
 
 HANGS_UP_AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER with no time: closing sends a reset."""
@@ -114,21 +121,15 @@ class FaultProxy:
         *,
         name: str,
         upstreams: Sequence[str],
-        authority: KeyPair,
-        server: KeyPair,
-        user: KeyPair,
-        folder: Path,
+        keys: ProxyKeys,
     ) -> None:
-        """`user` is who asks the API servers, and whose certificate the kubeconfig has."""
         self.name = name
         self.upstreams = list(upstreams)
         self.inflicted: Counter[str] = Counter()
         """How often each kind of fault struck, in the proxy's whole life."""
-        self._authority = authority
-        self._user = user
-        self._folder = folder
+        self._keys = keys
         self._server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._server_tls.load_cert_chain(server.certificate, server.key)
+        self._server_tls.load_cert_chain(keys.server.certificate, keys.server.key)
         self._passed: list[Passed] = []
         self._turns = count()
         # Everything below belongs to the loop's thread.
@@ -138,22 +139,20 @@ class FaultProxy:
         self._mute: dict[socket.socket, asyncio.Task[None]] = {}
         """Connections that were accepted during a drop, and who listens to them."""
         self._accepting: asyncio.Task[None] | None = None
-        self._loop = asyncio.new_event_loop()
+        self._sockets = selectors.DefaultSelector()
+        self._loop = asyncio.SelectorEventLoop(self._sockets)
         self._thread = threading.Thread(target=self._live, name=f"proxy-{name}", daemon=True)
         self.port, self._port_holder = reserve_port()
-        self.kubeconfig = folder / f"proxy-{self.port}.kubeconfig.yaml"
+        self.kubeconfig = keys.folder / f"proxy-{self.port}.kubeconfig.yaml"
         """What a client is given instead of the cluster's own."""
 
     @classmethod
-    def before(cls, cluster: LocalCluster, *, upstreams: Sequence[str] = ()) -> Self:
+    def before(cls, cluster: TestCluster, *, upstreams: Sequence[str] = ()) -> Self:
         """Make a proxy in front of a cluster's API server, or of several that you name by URL."""
         return cls(
             name=cluster.name,
             upstreams=upstreams or [cluster.api_url],
-            authority=cluster.pki.authority,
-            server=cluster.pki.server,
-            user=cluster.pki.admin,
-            folder=cluster.layout.folder,
+            keys=keys_before(cluster),
         )
 
     # -- its life --
@@ -162,10 +161,10 @@ class FaultProxy:
         content = render_kubeconfig(
             name=self.name,
             server=f"https://127.0.0.1:{self.port}",
-            authority=self._authority.certificate,
-            user=self._user,
+            authority=self._keys.authority,
+            user=self._keys.user,
         )
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._keys.folder.mkdir(parents=True, exist_ok=True)
         write_kubeconfig(self.kubeconfig, content)
         self._thread.start()
         self._order(self._open())
@@ -177,6 +176,7 @@ class FaultProxy:
         self._thread.join()
         self._loop.close()
         self._port_holder.close()
+        self._keys.remove()
 
     def _live(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -186,8 +186,8 @@ class FaultProxy:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(ORDER_SECONDS)
 
     async def _open(self) -> None:
-        tls = ssl.create_default_context(cafile=str(self._authority.certificate))
-        tls.load_cert_chain(self._user.certificate, self._user.key)
+        tls = ssl.create_default_context(cafile=str(self._keys.upstream_authority))
+        tls.load_cert_chain(self._keys.user.certificate, self._keys.user.key)
         self._connector = aiohttp.TCPConnector(ssl=tls, limit=0)
         self._session = aiohttp.ClientSession(
             connector=self._connector,
@@ -216,8 +216,14 @@ class FaultProxy:
         await self._server.shutdown(0.0)
         await self._connector.close(abort_ssl=True)
         await self._session.close()
-        # Transports that were aborted close their sockets in the loop's next turn.
-        await asyncio.sleep(0.01)
+        await self._wait_sockets_closed()
+
+    async def _wait_sockets_closed(self) -> None:
+        """Wait for what was told to close: an aborted connection a turn, another for its peer."""
+        for _ in range(CLOSING_LOOKS):
+            if len(self._sockets.get_map()) <= OF_THE_LOOP:
+                return
+            await asyncio.sleep(CLOSING_SECONDS / CLOSING_LOOKS)
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = self._loop.create_task(work)

@@ -4,19 +4,35 @@ A conftest takes them in with `from e2e.testbed.fixtures import *`. Clusters sta
 live until the session ends; who breaks a cluster asks the factory for one under another name.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
 
 import pytest
 
+from e2e.images.build import app_archives
+
 from .binaries import Binaries
-from .choose import choose_provider
+from .choose import provider_name
+from .docker import Docker
+from .existing import ExistingProvider
+from .kind import KindProvider, RealCluster
 from .local import LocalCluster, LocalProvider, programs_of
 from .places import Places
 from .progress import Progress
 from .provider import ClusterSpec, Provider, TestCluster, start_all
 
-__all__ = ["hub", "hub_and_target", "light_hub", "light_target", "target", "testbed_factory"]
+__all__ = [
+    "hub",
+    "hub_and_target",
+    "light_hub",
+    "light_target",
+    "local_hub_and_target",
+    "real_hub_and_target",
+    "target",
+    "testbed_factory",
+]
 
 HUB = ClusterSpec(name="hub", service_range="10.96.0.0/16")
 TARGET = ClusterSpec(name="target", service_range="10.97.0.0/16", nodes=3)
@@ -48,8 +64,9 @@ class TestbedFactory:
         self.binaries = Binaries(places, Progress(quiet=True))
         self._uncaptured = uncaptured
         self._local: LocalProvider | None = None
+        self._kind: KindProvider | None = None
         self._chosen: Provider | None = None
-        self._running: dict[ClusterSpec, TestCluster] = {}
+        self._running: dict[tuple[str, ClusterSpec], TestCluster] = {}
 
     @property
     def local(self) -> LocalProvider:
@@ -59,12 +76,32 @@ class TestbedFactory:
         return self._local
 
     @property
+    def kind(self) -> KindProvider:
+        """The provider for tests that need real containers.
+
+        Raises:
+            TestbedError: Docker does not answer.
+        """
+        if self._kind is None:
+            with self._uncaptured():
+                self._kind = KindProvider(self.binaries, images=self._images)
+        return self._kind
+
+    @property
     def chosen(self) -> Provider:
-        """The provider that FEDERATE_TESTBED_PROVIDER names; local when it names none."""
+        """The provider that FEDERATE_TESTBED_PROVIDER names, or the one that fits."""
         if self._chosen is None:
-            name = self.places.provider
-            self._chosen = self.local if name == "local" else choose_provider(name, self.binaries)
+            match provider_name(self.places):
+                case "local":
+                    self._chosen = self.local
+                case "kind":
+                    self._chosen = self.kind
+                case _:
+                    self._chosen = ExistingProvider(self.binaries)
         return self._chosen
+
+    def _images(self) -> Sequence[Path]:
+        return app_archives(self.places, self.binaries.progress)
 
     def cluster(self, spec: ClusterSpec) -> LocalCluster:
         """Return the local cluster for the spec, starting it the first time.
@@ -81,20 +118,34 @@ class TestbedFactory:
     def from_provider(
         self, provider: Provider, specs: tuple[ClusterSpec, ...]
     ) -> list[TestCluster]:
-        missing = [spec for spec in specs if spec not in self._running]
-        if provider.name == "local":
+        name = provider.name
+        missing = [spec for spec in specs if (name, spec) not in self._running]
+        if missing:
             with self._uncaptured():
-                for spec in missing:
-                    self.binaries.find_all(programs_of(spec), spec.minor)
-        for spec, cluster in zip(missing, start_all(provider, missing), strict=True):
-            self._running[spec] = cluster
-        return [self._running[spec] for spec in specs]
+                started = self._start(provider, missing)
+            self._running.update(
+                ((name, spec), cluster) for spec, cluster in zip(missing, started, strict=True)
+            )
+        return [self._running[name, spec] for spec in specs]
+
+    def _start(self, provider: Provider, specs: Sequence[ClusterSpec]) -> list[TestCluster]:
+        """Start clusters; whatever takes minutes shows, one step after the other."""
+        if isinstance(provider, KindProvider):
+            provider.prepare()
+            names = " and ".join(spec.name for spec in specs)
+            with self.binaries.progress.long_step(f"Creating {names} with kind"):
+                return start_all(provider, specs)
+        if isinstance(provider, LocalProvider):
+            for spec in specs:
+                self.binaries.find_all(programs_of(spec), spec.minor)
+        return start_all(provider, specs)
 
     def close(self) -> None:
-        """Stop everything, and remove what belonged to it."""
-        for provider in (self._local, self._chosen):
-            if provider is not None:
-                provider.close()
+        """Stop everything, and remove what belonged to it; one that fails saves no other."""
+        providers = {id(p): p for p in (self._kind, self._local, self._chosen) if p is not None}
+        with ExitStack() as stack:
+            for provider in providers.values():
+                stack.callback(provider.close)
         self._running.clear()
 
 
@@ -116,14 +167,35 @@ def hub_and_target(testbed_factory: TestbedFactory) -> tuple[TestCluster, TestCl
 
 
 @pytest.fixture(scope="session")
+def local_hub_and_target(testbed_factory: TestbedFactory) -> tuple[LocalCluster, LocalCluster]:
+    """The same on bare control planes, for what only they can do."""
+    hub, target = testbed_factory.clusters(HUB, TARGET)
+    return hub, target
+
+
+@pytest.fixture(scope="session")
+def real_hub_and_target(testbed_factory: TestbedFactory) -> tuple[RealCluster, RealCluster]:
+    """The same on kind, with real containers.
+
+    Without Docker a test is skipped, unless FEDERATE_REQUIRE_REAL=1 makes that an error.
+    """
+    required = os.environ.get("FEDERATE_REQUIRE_REAL") == "1"
+    if not required and (complaint := Docker(places=testbed_factory.places).complaint()):
+        pytest.skip(f"needs real containers, and Docker does not answer: {complaint}")
+    found = testbed_factory.from_provider(testbed_factory.kind, (HUB, TARGET))
+    hub, target = (cluster for cluster in found if isinstance(cluster, RealCluster))
+    return hub, target
+
+
+@pytest.fixture(scope="session")
 def hub(hub_and_target: tuple[TestCluster, TestCluster]) -> TestCluster:
-    """A full control plane without nodes: the only node will be federate's."""
+    """The hub. A local one has no nodes: the only node will be federate's."""
     return hub_and_target[0]
 
 
 @pytest.fixture(scope="session")
 def target(hub_and_target: tuple[TestCluster, TestCluster]) -> TestCluster:
-    """A full control plane with three fake nodes that play pods."""
+    """The target. A local one has three fake nodes that play pods, a kind one a real node."""
     return hub_and_target[1]
 
 

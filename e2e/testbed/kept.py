@@ -6,6 +6,7 @@ nothing the next start would not remove.
 """
 
 import json
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 from .api import Api
 from .beds import Bed, Beds
 from .binaries import Binaries
-from .choose import no_such_provider
 from .components import DEFAULT_MINOR
+from .docker import Docker
 from .errors import TestbedError
 from .existing import ExistingProvider
+from .kind import ImageArchives, KindProvider, delete_kept, remove_leftovers, require_docker
 from .kubeconfigs import MARK, is_marked, read_kubeconfig, write_kubeconfig
 from .local import LocalProvider, programs_of
 from .locks import held
@@ -66,11 +68,15 @@ class ClusterState:
 class KeptPair:
     """The checkout's hub and target."""
 
-    def __init__(self, places: Places, progress: Progress) -> None:
+    def __init__(
+        self, places: Places, progress: Progress, *, images: ImageArchives = tuple
+    ) -> None:
+        """`images` are put into the nodes of kind clusters."""
         self.places = places
         self.progress = progress
         self.binaries = Binaries(places, progress)
         self._beds = Beds(places)
+        self._images = images
 
     def up(self, wish: Wish) -> list[ClusterState]:
         """Make sure that the pair runs; returns how it is.
@@ -78,8 +84,6 @@ class KeptPair:
         Raises:
             TestbedError: it cannot be started, or another pair runs; nothing new is left behind.
         """
-        if wish.provider not in ("local", "existing"):
-            raise no_such_provider(wish.provider)
         with held(self._lock, on_wait=self._say_waiting):
             if (bed := self._beds.named(BED_NAME)) and bed.is_kept:
                 if self._read_state(bed).get("wish") != wish.as_json():
@@ -92,16 +96,15 @@ class KeptPair:
                     self.progress.say("Hub and target are up already.")
                     self._restore_kubeconfigs(bed)
                     return states
-                self.progress.say("Some servers have ended; starting anew with empty clusters.")
-                bed.remove()
+                self.progress.say("A cluster has ended; starting anew with empty clusters.")
+                self._end(bed)
             self._refuse_foreign_kubeconfigs()
             return self._start(wish)
 
     def down(self) -> int:
-        """End the pair and remove its files; returns how many servers were running."""
+        """End the pair and remove its files; returns how many servers, or nodes, it had."""
         with held(self._lock, on_wait=self._say_waiting):
-            bed = self._beds.named(BED_NAME)
-            ended = bed.remove() if bed else 0
+            ended = self._end(self._beds.named(BED_NAME))
             for name in NAMES:
                 if is_marked(path := self.kubeconfig(name)):
                     path.unlink()
@@ -116,6 +119,10 @@ class KeptPair:
         return self.places.kubeconfigs / f"{name}.yaml"
 
     def kubectl(self) -> Path:
+        """Find a kubectl for the pair; local clusters get one of their own version."""
+        provider = self._provider(self._beds.named(BED_NAME))
+        if provider in ("kind", "existing"):
+            return self.binaries.find_users_kubectl()
         return self.binaries.find("kubectl")
 
     @property
@@ -128,15 +135,43 @@ class KeptPair:
             clusters = start_all(existing, (wish.hub, wish.target))
             bed = self._beds.create(BED_NAME)
             return self._keep(bed, wish, clusters)
+        if wish.provider == "kind":
+            return self._start_kind(wish)
         self._find_programs(wish)
-        self.progress.say("Starting hub and target ...")
         provider = LocalProvider(self.binaries, bed_name=BED_NAME, tied=False)
         try:
-            clusters = start_all(provider, (wish.hub, wish.target))
+            with self.progress.long_step("Starting hub and target"):
+                clusters = start_all(provider, (wish.hub, wish.target))
             return self._keep(provider.bed, wish, clusters)
         except BaseException:
             provider.close()
             raise
+
+    def _start_kind(self, wish: Wish) -> list[ClusterState]:
+        provider = KindProvider(self.binaries, images=self._images, bed_name=BED_NAME)
+        try:
+            provider.prepare()
+            with self.progress.long_step("Creating hub and target with kind"):
+                clusters = start_all(provider, (wish.hub, wish.target))
+            provider.keep()
+            return self._keep(provider.bed, wish, clusters)
+        except BaseException:
+            provider.close()
+            raise
+
+    def _end(self, bed: Bed | None) -> int:
+        nodes = self._delete_kept(bed)
+        return nodes + (bed.remove() if bed else 0)
+
+    def _delete_kept(self, bed: Bed | None) -> int:
+        """Delete the checkout's kind clusters; an `up` that was killed left them without a bed."""
+        docker = Docker(places=self.places)
+        if self._provider(bed) == "kind":
+            require_docker(docker)
+        elif not docker.answers():
+            return 0
+        remove_leftovers(self.binaries, docker)
+        return delete_kept(self.binaries, docker)
 
     def _find_programs(self, wish: Wish) -> None:
         """Find everything first: a build that fails then fails before anything runs."""
@@ -170,18 +205,31 @@ class KeptPair:
 
     def _states(self, bed: Bed) -> list[ClusterState]:
         clusters = self._read_state(bed).get("clusters", [])
-        return [self._state(bed.cluster_folder(entry["name"]), entry) for entry in clusters]
+        return [self._state(bed, entry) for entry in clusters]
 
-    def _state(self, folder: Path, entry: Mapping[str, str]) -> ClusterState:
+    def _state(self, bed: Bed, entry: Mapping[str, str]) -> ClusterState:
+        folder = bed.cluster_folder(entry["name"])
         return ClusterState(
             name=entry["name"],
             kubeconfig=self.kubeconfig(entry["name"]),
             version=entry["version"],
             api_url=entry["api_url"],
             dead=tuple(dead_servers(folder)),
-            # Clusters of somebody else are not watched over: they were asked at `up`.
-            is_ready=not folder.is_dir() or is_local_ready(folder, entry["api_url"]),
+            is_ready=self._is_ready(bed, folder, entry),
         )
+
+    def _is_ready(self, bed: Bed, folder: Path, entry: Mapping[str, str]) -> bool:
+        provider = self._provider(bed)
+        if provider == "local":
+            return is_local_ready(folder, entry["api_url"])
+        # Clusters of somebody else are not watched over: they were asked at `up`.
+        return provider != "kind" or is_answering(
+            self.kubectl(), spare_kubeconfig(bed, entry["name"])
+        )
+
+    def _provider(self, bed: Bed | None) -> str:
+        """Name the provider of the pair that is up; empty where none is."""
+        return str(self._read_state(bed).get("wish", {}).get("provider", "")) if bed else ""
 
     def _read_state(self, bed: Bed) -> dict[str, Any]:
         try:
@@ -216,6 +264,13 @@ def dead_servers(folder: Path) -> list[str]:
     paths = sorted(folder.glob("processes/*.json"))
     records = {path.stem: Record.read(path) for path in paths}
     return [name for name, record in records.items() if record is None or not record.is_alive]
+
+
+def is_answering(kubectl: Path, kubeconfig: Path) -> bool:
+    """Ask an API server for its own word."""
+    command = [str(kubectl), f"--kubeconfig={kubeconfig}", "--request-timeout=5s"]
+    finished = subprocess.run([*command, "get", "--raw=/readyz"], capture_output=True, check=False)
+    return finished.returncode == 0
 
 
 def is_local_ready(folder: Path, api_url: str) -> bool:

@@ -73,17 +73,31 @@ def read_kubeconfig(path: Path) -> dict[str, Any]:
     return content
 
 
-def server_of(content: Mapping[str, Any]) -> str:
-    """Return the API server's address under the current context."""
+def chosen_by_context(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the current context's cluster and user, all in one.
+
+    Raises:
+        TestbedError: there is no such context, or it names a cluster that is not there.
+    """
     context = content.get("current-context")
     contexts = {entry["name"]: entry["context"] for entry in content.get("contexts", [])}
     clusters = {entry["name"]: entry["cluster"] for entry in content["clusters"]}
+    users = {entry["name"]: entry.get("user", {}) for entry in content.get("users", [])}
     try:
-        return str(clusters[contexts[context]["cluster"]]["server"])
+        chosen = contexts[context]
+        return {**clusters[chosen["cluster"]], **users.get(chosen.get("user"), {})}
     except KeyError as error:
         raise TestbedError(
             f"The kubeconfig's current context {context!r} is incomplete."
         ) from error
+
+
+def server_of(content: Mapping[str, Any]) -> str:
+    """Return the API server's address under the current context."""
+    server = chosen_by_context(content).get("server")
+    if not server:
+        raise TestbedError("The kubeconfig's current context has no server.")
+    return str(server)
 
 
 def is_marked(path: Path) -> bool:

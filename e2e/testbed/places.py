@@ -15,6 +15,7 @@ CACHE_VARIABLE = "FEDERATE_TESTBED_CACHE"
 PROVIDER_VARIABLE = "FEDERATE_TESTBED_PROVIDER"
 HUB_KUBECONFIG_VARIABLE = "FEDERATE_HUB_KUBECONFIG"
 TARGET_KUBECONFIG_VARIABLE = "FEDERATE_TARGET_KUBECONFIG"
+NODE_IMAGE_VARIABLE = "FEDERATE_TESTBED_NODE_IMAGE"
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MODULES = Path(__file__).resolve().parent / "modules"
@@ -60,8 +61,14 @@ class Places:
         return self.checkout / "kubeconfigs"
 
     @property
-    def provider(self) -> str:
-        return self.environment.get(PROVIDER_VARIABLE) or "local"
+    def named_provider(self) -> str:
+        """The provider the user named; empty where the test bed chooses."""
+        return self.environment.get(PROVIDER_VARIABLE, "")
+
+    @property
+    def node_image(self) -> str | None:
+        """The node image for kind clusters; None leaves it to kind, which pulls its own."""
+        return self.environment.get(NODE_IMAGE_VARIABLE) or None
 
     def existing_kubeconfig(self, variable: str) -> Path | None:
         named = self.environment.get(variable)

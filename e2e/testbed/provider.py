@@ -6,7 +6,8 @@ is on `local.LocalCluster`.
 
 import subprocess
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
@@ -124,12 +125,18 @@ class Provider(Protocol):
 
 def start_all(provider: Provider, specs: Sequence[ClusterSpec]) -> list[TestCluster]:
     """Start clusters side by side: all of them, or none and an error."""
+    starts: list[Future[TestCluster]] = []
     with ThreadPoolExecutor(max_workers=max(1, len(specs))) as pool:
-        starts = [pool.submit(provider.start, spec) for spec in specs]
-    failures = [error for start in starts if (error := start.exception()) is not None]
-    if failures:
-        for start in starts:
-            if start.exception() is None:
-                start.result().stop()
-        raise failures[0]
-    return [start.result() for start in starts]
+        try:
+            for spec in specs:
+                starts.append(pool.submit(provider.start, spec))
+            wait(starts)
+            return [start.result() for start in starts]
+        except BaseException:
+            # An interrupt too: the caller closes the provider, whose folders the starts still use.
+            with ExitStack() as stack:
+                for start in starts:
+                    # Waits for the start.
+                    if start.exception() is None:
+                        stack.callback(start.result().stop)
+            raise

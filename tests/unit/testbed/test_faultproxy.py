@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
@@ -18,11 +19,19 @@ import pytest
 import yaml
 from aiohttp import web
 
+from e2e.testbed.errors import TestbedError
 from e2e.testbed.faultproxy import FaultProxy
 from e2e.testbed.faults import Call, Events, Requests
+from e2e.testbed.kubeconfigs import (
+    chosen_by_context,
+    read_kubeconfig,
+    render_kubeconfig,
+    write_kubeconfig,
+)
 from e2e.testbed.pki import Pki, create_pki
 from e2e.testbed.ports import listens
 from e2e.testbed.processes import wait_until
+from e2e.testbed.proxy_keys import ProxyKeys, keys_from_kubeconfig
 
 MUTE_SECONDS = 0.3
 """How long a test listens to be sure that nothing comes."""
@@ -123,8 +132,8 @@ class TinyServer:
 class Client:
     """One connection to the proxy."""
 
-    def __init__(self, pki: Pki, port: int) -> None:
-        context = ssl.create_default_context(cafile=str(pki.authority.certificate))
+    def __init__(self, authority: Path, port: int) -> None:
+        context = ssl.create_default_context(cafile=str(authority))
         self.connection = http.client.HTTPSConnection(
             "127.0.0.1", port, timeout=PATIENCE_SECONDS, context=context
         )
@@ -200,10 +209,13 @@ def proxy_before(pki: Pki, folder: Path, *servers: TinyServer) -> FaultProxy:
     return FaultProxy(
         name="tiny",
         upstreams=[server.url for server in servers],
-        authority=pki.authority,
-        server=pki.server,
-        user=pki.admin,
-        folder=folder,
+        keys=ProxyKeys(
+            upstream_authority=pki.authority.certificate,
+            user=pki.admin,
+            authority=pki.authority.certificate,
+            server=pki.server,
+            folder=folder,
+        ),
     )
 
 
@@ -215,7 +227,7 @@ def proxy(pki: Pki, tiny: TinyServer, tmp_path: Path) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def client(pki: Pki, proxy: FaultProxy) -> Iterator[Client]:
-    with closing(Client(pki, proxy.port)) as found:
+    with closing(Client(pki.authority.certificate, proxy.port)) as found:
         yield found
 
 
@@ -224,7 +236,7 @@ def new_client(pki: Pki, proxy: FaultProxy) -> Iterator[Callable[[], Client]]:
     clients: list[Client] = []
 
     def make() -> Client:
-        clients.append(Client(pki, proxy.port))
+        clients.append(Client(pki.authority.certificate, proxy.port))
         return clients[-1]
 
     yield make
@@ -237,6 +249,31 @@ def event(type: str, name: str, **more: object) -> dict[str, Any]:
 
 
 # -- without a fault --
+
+
+def test_a_kubeconfig_is_all_that_a_proxy_needs(pki: Pki, tiny: TinyServer, tmp_path: Path) -> None:
+    """Whom to trust and who to be is read from the cluster's kubeconfig; the copies go."""
+    content = render_kubeconfig(
+        name="tiny", server=tiny.url, authority=pki.authority.certificate, user=pki.admin
+    )
+    keys = keys_from_kubeconfig(write_kubeconfig(tmp_path / "tiny.yaml", content))
+    with FaultProxy(name="tiny", upstreams=[tiny.url], keys=keys) as found:
+        settings = chosen_by_context(read_kubeconfig(found.kubeconfig))
+        authority = tmp_path / "proxy-ca.crt"
+        authority.write_bytes(b64decode(settings["certificate-authority-data"]))
+        with closing(Client(authority, found.port)) as client:
+            assert client.ask() == (200, {"from": "tiny", "agent": "a test"})
+    assert not keys.folder.exists()
+
+
+def test_a_kubeconfig_without_a_certificate_is_refused(pki: Pki, tmp_path: Path) -> None:
+    """A user who proves who he is in another way cannot be asked for."""
+    content = render_kubeconfig(
+        name="tiny", server="https://127.0.0.1", authority=pki.authority.certificate, user=pki.admin
+    )
+    content["users"][0]["user"] = {"token": "of-an-admin"}
+    with pytest.raises(TestbedError, match="client-certificate"):
+        keys_from_kubeconfig(write_kubeconfig(tmp_path / "tiny.yaml", content))
 
 
 def test_requests_and_their_headers_pass(client: Client, tiny: TinyServer) -> None:
@@ -288,7 +325,7 @@ def test_a_server_that_is_gone_looks_gone(pki: Pki, tmp_path: Path) -> None:
     server = TinyServer(pki, "gone")
     with (
         proxy_before(pki, tmp_path, server) as proxy,
-        closing(Client(pki, proxy.port)) as client,
+        closing(Client(pki.authority.certificate, proxy.port)) as client,
     ):
         assert client.ask()[0] == 200
         server.stop()
@@ -303,7 +340,7 @@ def test_several_servers_take_turns_and_stand_in_for_each_other(
     other = TinyServer(pki, "other")
     with (
         proxy_before(pki, tmp_path, tiny, other) as proxy,
-        closing(Client(pki, proxy.port)) as client,
+        closing(Client(pki.authority.certificate, proxy.port)) as client,
     ):
         assert [client.ask()[1]["from"] for _ in range(4)] == ["tiny", "other"] * 2
         with proxy.send_to(1, "GET .*"):

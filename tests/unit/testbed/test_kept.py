@@ -49,10 +49,11 @@ def pretend_up(places: Places, pair: KeptPair, wish: Wish) -> None:
     bed.keep()
 
 
-def test_kind_is_refused_with_a_way_out(pair: KeptPair) -> None:
-    """Choosing kind says that it is not there yet and what to use."""
-    with pytest.raises(TestbedError, match="kind is not there yet; use local"):
+def test_kind_without_docker_says_what_to_do(pair: KeptPair, places: Places) -> None:
+    """Choosing kind where Docker does not answer says what to do instead, and leaves nothing."""
+    with pytest.raises(TestbedError, match="start Docker, or set FEDERATE_TESTBED_PROVIDER=local"):
         pair.up(wish_for("kind"))
+    assert Beds(places).named(BED_NAME) is None
 
 
 def test_up_without_programs_leaves_nothing(pair: KeptPair, places: Places) -> None:
