@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 PODS_EACH_TIME = 20
 
 MIRRORS_AT_THE_CRASH = (1, 6, 12)
-"""How many of them may exist before federate is killed; by then the others are under way."""
+"""How many of them exist when federate is killed; by then the others are under way."""
 
 
 def test_pods_run_once_although_federate_is_killed_while_it_creates_them(
@@ -23,20 +23,20 @@ def test_pods_run_once_although_federate_is_killed_while_it_creates_them(
 ) -> None:
     """Every pod of restartPolicy Never has one mirror ever, and succeeds, despite three crashes."""
     space, world = fragile_space, fragile_space.world
-    record = world.target_record
+    record, each_time = world.target_record, space.pace.many(PODS_EACH_TIME)
 
     def mirrors() -> int:
         return len(record.mirror_uids(space.target_namespace))
 
     for crash, enough in enumerate(MIRRORS_AT_THE_CRASH):
-        for number in range(PODS_EACH_TIME):
+        for number in range(each_time):
             space.create(run_once(f"once-{crash}-{number}", space.node))
-        wait_for_mirrors(space, mirrors, crash * PODS_EACH_TIME + enough)
+        wait_for_mirrors(space, mirrors, crash * each_time + space.pace.many(enough))
         world.federate.kill()
         measured.note(f"mirrors at crash {crash + 1}", f"{mirrors()} of {len(space.pods())}")
         world.start_federate()
 
-    pods = PODS_EACH_TIME * len(MIRRORS_AT_THE_CRASH)
+    pods = each_time * len(MIRRORS_AT_THE_CRASH)
     space.wait(
         "all pods succeed",
         lambda: [phase_of(found) for found in space.pods()] == ["Succeeded"] * pods,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.support.manifests import deployment, pod_spec
+from e2e.support.manifests import deployment, pod_spec, slow_to_end
 from e2e.support.measuring import Measurements
 from e2e.support.pods import condition_of, is_ready, is_terminating, name_of, phase_of, uid_of
 from e2e.support.witness import Json
@@ -102,27 +102,16 @@ def test_a_mirror_that_vanished_unseen_fails_its_hub_pod(
 def test_a_mirror_destroyed_while_ending_by_drain_is_no_loss(space: Space) -> None:
     """A bare pod whose mirror lingers in deletion waits for it, terminating, and is gone after."""
     name = "lingers"
-    space.run_pod(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name},
-            "spec": pod_spec(space.node),
-        }
+    space.run_pod(slow_to_end(name, space.node, seconds=5))
+    delete_plainly(space, name)
+    space.wait(
+        "the hub pod is terminating",
+        lambda: (pod := space.pod(name)) is not None and is_terminating(pod),
     )
-    space.hold_mirror(name)
-    try:
-        delete_plainly(space, name)
-        space.wait(
-            "the hub pod is terminating",
-            lambda: (pod := space.pod(name)) is not None and is_terminating(pod),
-        )
-        space.hold(
-            "the hub pod stays, not Failed, while its mirror ends",
-            lambda: (pod := space.pod(name)) is not None and phase_of(pod) == "Running",
-            seconds=2.0,
-        )
-    finally:
-        space.release_mirror(name)
+    space.hold(
+        "the hub pod stays, not Failed, while its mirror ends",
+        lambda: (pod := space.pod(name)) is not None and phase_of(pod) == "Running",
+        seconds=2.0,
+    )
     space.wait_pod_gone(name)
     space.wait_mirror_gone(name)

@@ -2,12 +2,10 @@
 
 import pytest
 
-from e2e.support.manifests import pod, pod_spec
+from e2e.support.manifests import pod, pod_spec, slow_to_end
 from e2e.support.pods import is_terminating, name_of, phase_of, uid_of
 from e2e.support.recorder import Change
 from e2e.support.world import Space
-from e2e.testbed.local import LocalCluster
-from e2e.testbed.provider import TestCluster
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
@@ -20,29 +18,25 @@ def run_plain(space: Space, name: str) -> str:
 
 def test_a_hub_pod_outlives_its_mirror(space: Space) -> None:
     """A deleted hub pod stays, terminating and without a finalizer, until its mirror is gone."""
-    uid = run_plain(space, "graceful")
-    space.hold_mirror("graceful")
-    try:
-        space.delete_pod("graceful")
-        space.wait(
-            "the mirror is being deleted",
-            lambda: (m := space.mirror("graceful")) is not None and is_terminating(m),
+    uid = uid_of(space.run_pod(slow_to_end("graceful", space.node, seconds=6)))
+    space.delete_pod("graceful")
+    space.wait(
+        "the mirror is being deleted",
+        lambda: (m := space.mirror("graceful")) is not None and is_terminating(m),
+    )
+
+    def stays() -> bool:
+        found = space.pod("graceful")
+        return (
+            found is not None
+            and is_terminating(found)
+            and not found["metadata"].get("finalizers")
+            and phase_of(found) == "Running"
         )
 
-        def stays() -> bool:
-            found = space.pod("graceful")
-            return (
-                found is not None
-                and is_terminating(found)
-                and not found["metadata"].get("finalizers")
-                and phase_of(found) == "Running"
-            )
-
-        space.hold("the hub pod stays while its mirror ends", stays, seconds=3.0)
-        asked = space.world.target_record.find(lambda e: e.hub_pod_uid == uid and e.is_terminating)
-        assert asked is not None and asked.grace_seconds == 30
-    finally:
-        space.release_mirror("graceful")
+    space.hold("the hub pod stays while its mirror ends", stays, seconds=3.0)
+    asked = space.world.target_record.find(lambda e: e.hub_pod_uid == uid and e.is_terminating)
+    assert asked is not None and asked.grace_seconds == 30
     space.wait_pod_gone("graceful")
     last_phases = [e.phase for e in space.world.hub_record.events(uid=uid)]
     assert last_phases[-1] in ("Failed", "Succeeded"), last_phases
@@ -54,11 +48,9 @@ def test_a_hub_pod_outlives_its_mirror(space: Space) -> None:
     assert gone_in_target.at < gone_on_hub.at
 
 
-def test_a_shortened_grace_reaches_the_mirror(space: Space, target: TestCluster) -> None:
+def test_a_shortened_grace_reaches_the_mirror(space: Space) -> None:
     """Deleting a terminating hub pod again with less grace shortens its mirror's too."""
-    if not isinstance(target, LocalCluster):
-        pytest.skip("only the fake nodes' agent can be frozen, so that a mirror ends slowly")
-    run_plain(space, "hurried")
+    space.run_pod(slow_to_end("hurried", space.node, seconds=6))
 
     def mirror_grace() -> int | None:
         mirror = space.mirror("hurried")
@@ -66,14 +58,10 @@ def test_a_shortened_grace_reaches_the_mirror(space: Space, target: TestCluster)
         grace: int | None = mirror["metadata"].get("deletionGracePeriodSeconds")
         return grace
 
-    target.servers["kwok"].pause()
-    try:
-        space.delete_pod("hurried", grace_seconds=20)
-        space.wait("the mirror has the hub pod's grace", lambda: mirror_grace() == 20)
-        space.delete_pod("hurried", grace_seconds=5)
-        space.wait("the mirror has the shorter grace", lambda: mirror_grace() == 5)
-    finally:
-        target.servers["kwok"].resume()
+    space.delete_pod("hurried", grace_seconds=20)
+    space.wait("the mirror has the hub pod's grace", lambda: mirror_grace() == 20)
+    space.delete_pod("hurried", grace_seconds=5)
+    space.wait("the mirror has the shorter grace", lambda: mirror_grace() == 5)
     space.wait_pod_gone("hurried")
 
 

@@ -14,4 +14,5 @@ def test_a_deployment_of_50_shrinks_grows_and_leaves_nothing(
     space: Space, measured: Measurements
 ) -> None:
     """A Deployment scaled 50, 5, 50 and deleted has each pod mirrored once, with few writes."""
-    scale_there_and_back(space, measured, large=50, small=5)
+    many = space.pace.many
+    scale_there_and_back(space, measured, large=many(50), small=many(5))

@@ -10,6 +10,7 @@ from e2e.support.scenarios import scale_there_and_back
 from e2e.support.world import Space
 from e2e.support.worlds import Worlds
 from e2e.testbed.fixtures import HUB, TARGET, TestbedFactory
+from e2e.testbed.local import LocalCluster
 from e2e.testbed.provider import TestCluster
 
 pytest_plugins = ["e2e.support.fixtures"]
@@ -48,21 +49,21 @@ def tell(worlds: Worlds, measured: Measurements, *, hub: TestCluster, target: Te
 
 
 def test_a_deployment_runs_in_a_target_that_stores_in_sqlite(
-    worlds: Worlds, measured: Measurements, hub: TestCluster, variants: Variants
+    worlds: Worlds, measured: Measurements, local_hub: LocalCluster, variants: Variants
 ) -> None:
     """A target on kine, which K3s stores in, serves as well as one on etcd."""
-    tell(worlds, measured, hub=hub, target=variants.kine_target)
+    tell(worlds, measured, hub=local_hub, target=variants.kine_target)
 
 
 def test_a_deployment_runs_in_a_target_two_minors_newer(
-    worlds: Worlds, measured: Measurements, hub: TestCluster, variants: Variants
+    worlds: Worlds, measured: Measurements, local_hub: LocalCluster, variants: Variants
 ) -> None:
     """A hub of Kubernetes 1.34 runs pods in a target of 1.36, with the same few writes."""
-    tell(worlds, measured, hub=hub, target=variants.new_target)
+    tell(worlds, measured, hub=local_hub, target=variants.new_target)
 
 
 def test_a_deployment_runs_in_a_target_two_minors_older(
-    worlds: Worlds, measured: Measurements, target: TestCluster, variants: Variants
+    worlds: Worlds, measured: Measurements, local_target: LocalCluster, variants: Variants
 ) -> None:
     """A hub of Kubernetes 1.36 runs pods in a target of 1.34, with the same few writes."""
-    tell(worlds, measured, hub=variants.new_hub, target=target)
+    tell(worlds, measured, hub=variants.new_hub, target=local_target)

@@ -12,12 +12,12 @@ import pytest
 from e2e.support.manifests import pod, pod_spec
 from e2e.support.measuring import Measurements
 from e2e.support.pods import condition_of, is_ready, name_of, phase_of
-from e2e.support.proxied import local, proxied
+from e2e.support.proxied import proxied
 from e2e.support.world import Space, World, wait_for
 from e2e.support.worlds import Worlds
 from e2e.testbed.faultproxy import FaultProxy
 from e2e.testbed.fixtures import TARGET, TestbedFactory
-from e2e.testbed.provider import TestCluster
+from e2e.testbed.local import LocalCluster
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
@@ -47,9 +47,9 @@ class Hanging:
 
 
 @contextmanager
-def dropping(target: TestCluster) -> Iterator[Hanging]:
+def dropping(target: LocalCluster) -> Iterator[Hanging]:
     """Let a target's packets vanish on their way; at the end connections are reset."""
-    with FaultProxy.before(local(target)) as proxy:
+    with FaultProxy.before(target) as proxy:
 
         def end() -> None:
             assert proxy.inflicted["drop"] > 0, "the hang was not felt"
@@ -75,7 +75,12 @@ def freezing(testbed_factory: TestbedFactory) -> Iterator[Hanging]:
 
 @contextmanager
 def serving(
-    worlds: Worlds, hub: TestCluster, target: TestCluster, hanging: Hanging, *, started: bool = True
+    worlds: Worlds,
+    hub: LocalCluster,
+    target: LocalCluster,
+    hanging: Hanging,
+    *,
+    started: bool = True,
 ) -> Iterator[World]:
     """Run one process for both targets; the world is the calm one's."""
     arguments = ["--target", f"{HUNG}={hanging.kubeconfig}"]
@@ -169,10 +174,13 @@ def wait_caught_up(space: Space) -> None:
 
 
 def test_a_hung_target_does_not_slow_another(
-    worlds: Worlds, hub: TestCluster, target: TestCluster, measured: Measurements
+    worlds: Worlds, local_hub: LocalCluster, local_target: LocalCluster, measured: Measurements
 ) -> None:
     """While one target drops everything, another's pods come and go as fast as ever."""
-    with dropping(target) as hanging, serving(worlds, hub, target, hanging) as world:
+    with (
+        dropping(local_target) as hanging,
+        serving(worlds, local_hub, local_target, hanging) as world,
+    ):
         space = Space(world, "hung")
         space.open()
         run_burst(space)
@@ -191,13 +199,16 @@ def test_a_hung_target_does_not_slow_another(
 @pytest.mark.long
 def test_a_frozen_target_does_not_slow_another(
     worlds: Worlds,
-    hub: TestCluster,
-    target: TestCluster,
+    local_hub: LocalCluster,
+    local_target: LocalCluster,
     testbed_factory: TestbedFactory,
     measured: Measurements,
 ) -> None:
     """A target whose API server is frozen slows no other, before and after it is noticed."""
-    with freezing(testbed_factory) as hanging, serving(worlds, hub, target, hanging) as world:
+    with (
+        freezing(testbed_factory) as hanging,
+        serving(worlds, local_hub, local_target, hanging) as world,
+    ):
         space = Space(world, "frozen")
         space.open()
         run_burst(space)
@@ -217,12 +228,12 @@ def test_a_frozen_target_does_not_slow_another(
 
 
 def test_a_target_that_hangs_from_the_start_does_not_keep_another_from_starting(
-    worlds: Worlds, hub: TestCluster, target: TestCluster, measured: Measurements
+    worlds: Worlds, local_hub: LocalCluster, local_target: LocalCluster, measured: Measurements
 ) -> None:
     """With one target hung at the start, the other serves at once, and the hung one when it can."""
-    with dropping(target) as hanging:
+    with dropping(local_target) as hanging:
         hanging.begin()
-        with serving(worlds, hub, target, hanging, started=False) as world:
+        with serving(worlds, local_hub, local_target, hanging, started=False) as world:
             started = time.monotonic()
             world.federate.start()
             world.wait_node_ready()

@@ -9,7 +9,8 @@ from e2e.support.world import Space
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
 
-QUIET_SECONDS = 10.0
+QUIET_SECONDS = 7.0
+"""Both sides are compared every 5 s, and what differs for another second is mended."""
 
 
 def is_complete(space: Space) -> bool:

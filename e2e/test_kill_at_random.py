@@ -320,7 +320,8 @@ def test_pods_run_once_although_federate_is_killed_at_random_moments(
     fragile_space: Space, measured: Measurements
 ) -> None:
     """Six kills at random moments: no pod runs twice, none is forgotten, and nothing is left."""
-    users = tell_of_kills(fragile_space, measured, draw_seed(), lives=6, acts=45)
+    acts = fragile_space.pace.many(45)
+    users = tell_of_kills(fragile_space, measured, draw_seed(), lives=6, acts=acts)
     judge(fragile_space, users)
 
 
@@ -329,6 +330,7 @@ def test_pods_run_once_although_federate_is_killed_thirty_times(
     fragile_space: Space, measured: Measurements
 ) -> None:
     """Thirty kills in the middle of two hundred pods' lives, with the same outcome."""
-    users = tell_of_kills(fragile_space, measured, draw_seed(), lives=30, acts=320)
-    assert users.pods >= 200
+    many = fragile_space.pace.many
+    users = tell_of_kills(fragile_space, measured, draw_seed(), lives=30, acts=many(320))
+    assert users.pods >= many(200)
     judge(fragile_space, users)

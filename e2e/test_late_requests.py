@@ -16,7 +16,7 @@ from e2e.support.manifests import pod, pod_spec, run_once
 from e2e.support.measuring import Measurements
 from e2e.support.pods import uid_of, version_of
 from e2e.support.process import FederateProcess, RunOptions
-from e2e.support.proxied import local, proxied
+from e2e.support.proxied import proxied
 from e2e.support.replicas import TAKEOVER_SECONDS, leader_of, wait_leading
 from e2e.support.world import Space, World
 from e2e.support.worlds import Worlds
@@ -52,9 +52,9 @@ class Way:
 @pytest.fixture
 def way(hub: TestCluster, target: TestCluster) -> Iterator[Way]:
     with (
-        FaultProxy.before(local(hub)) as to_hub,
-        FaultProxy.before(local(target)) as to_target,
-        FaultProxy.before(local(target)) as of_second,
+        FaultProxy.before(hub) as to_hub,
+        FaultProxy.before(target) as to_target,
+        FaultProxy.before(target) as of_second,
     ):
         yield Way(hub=to_hub, target=to_target, target_of_second=of_second)
 
@@ -188,5 +188,5 @@ def writes_of_first(way: Way, *, since: float) -> list[str]:
     return [
         f"{each.method} {each.path}"
         for each in way.hub.passed(WRITES) + way.target.passed(WRITES)
-        if each.at > since and each.status < 400 and not each.path.endswith("/events")
+        if each.at > since and each.status < 400 and "/events" not in each.path
     ]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from e2e.support.pods import (
     annotations_of,
     condition_of,
     hub_pod_uid_of,
+    is_ready,
     is_terminating,
     labels_of,
     name_of,
@@ -296,12 +298,12 @@ def beside(space: Space, fragile: World) -> Iterator[Space]:
 
 
 def wait_mirrored(space: Space, count: int) -> list[Json]:
-    """Wait until so many hub pods of the space's own node run, and return their mirrors."""
+    """Wait until so many hub pods of the space's own node are ready, and return their mirrors."""
 
     def probe() -> bool:
         bound = [p for p in space.pods() if p["spec"].get("nodeName") == space.node]
-        phases = [phase_of(found) for found in bound if not is_terminating(found)]
-        return phases == ["Running"] * count and len(own_mirrors(space)) == count
+        ready = [is_ready(found) for found in bound if not is_terminating(found)]
+        return ready == [True] * count and len(own_mirrors(space)) == count
 
     space.wait(f"{count} pods run on {space.node}", probe)
     return own_mirrors(space)
@@ -368,18 +370,18 @@ def test_what_one_virtual_node_runs_is_missing_in_the_offer_of_another(
 ) -> None:
     """A mirror lowers the offer of every virtual node of its target but its own (C14)."""
 
-    def ahead() -> tuple[int, int]:
+    def ahead() -> tuple[Decimal, Decimal]:
         """Say how many CPUs and pods more the node beside offers."""
         ours, theirs = (s.world.read_node()["status"]["allocatable"] for s in (space, beside))
-        cpu, pods = (int(amount(theirs[name]) - amount(ours[name])) for name in ("cpu", "pods"))
+        cpu, pods = (amount(theirs[name]) - amount(ours[name]) for name in ("cpu", "pods"))
         return cpu, pods
 
-    space.wait("both offer the same", lambda: ahead() == (0, 0))
-    busy = container(resources={"requests": {"cpu": "3"}})
+    space.wait("both offer the same", lambda: ahead() == (Decimal(0), Decimal(0)))
+    busy = container(resources={"requests": {"cpu": "300m"}})
     beside.run_pod(pod("busy", pod_spec(beside.node, containers=[busy])))
-    space.wait("only the other node offers less", lambda: ahead() == (3, 1))
+    space.wait("only the other node offers less", lambda: ahead() == (amount("300m"), Decimal(1)))
     beside.delete_pod("busy")
-    space.wait("both offer the same again", lambda: ahead() == (0, 0))
+    space.wait("both offer the same again", lambda: ahead() == (Decimal(0), Decimal(0)))
 
 
 # -- a cluster that federates itself, and two that federate each other -----------------------------
@@ -399,7 +401,7 @@ def submit_tolerant(space: Space) -> None:
 
 def expected_phases(space: Space) -> Counter[tuple[str, str]]:
     """Count what the hub should have of it: owner's kind and phase."""
-    types = [labels_of(node)["type"] for node in space.hub.list("Node")]
+    types = [labels_of(node).get("type") for node in space.hub.list("Node")]
     virtual = types.count("virtual-kubelet")
     return Counter(
         {

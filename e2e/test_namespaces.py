@@ -7,6 +7,7 @@ from e2e.support.pods import uid_of
 from e2e.support.process import run_cli
 from e2e.support.world import Space
 from e2e.support.worlds import Worlds
+from e2e.testbed.local import LocalCluster
 from e2e.testbed.provider import TestCluster
 
 pytest_plugins = ["e2e.support.fixtures"]
@@ -29,10 +30,11 @@ def test_mirrors_stand_in_namespaces_of_the_same_name_if_asked_to(
 
 
 def test_a_hub_that_is_its_own_target_makes_no_mirrors_of_mirrors(
-    worlds: Worlds, hub: TestCluster
+    worlds: Worlds, local_hub: LocalCluster
 ) -> None:
     """In a hub that is its own target a mirror waits for a real node, and is never mirrored."""
-    with worlds.world(node="self", hub=hub, target=hub) as world:
+    # This hub has none.
+    with worlds.world(node="self", hub=local_hub, target=local_hub) as world:
         space = Space(world, "self")
         space.open()
         space.create(pod("one", pod_spec(space.node, nodeName=space.node)))

@@ -15,13 +15,13 @@ import pytest
 from e2e.support.manifests import deployment, pod, pod_spec
 from e2e.support.measuring import GENEROSITY, Measurements
 from e2e.support.pods import is_ready, name_of, phase_of, uid_of
-from e2e.support.proxied import local, proxied
+from e2e.support.proxied import proxied
 from e2e.support.together import wait_each
 from e2e.support.witness import Json
 from e2e.support.world import Space
 from e2e.support.worlds import Worlds
 from e2e.testbed.faultproxy import FaultProxy
-from e2e.testbed.provider import TestCluster
+from e2e.testbed.local import LocalCluster
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
@@ -148,8 +148,8 @@ class Story:
 @contextmanager
 def story(
     worlds: Worlds,
-    hub: TestCluster,
-    target: TestCluster,
+    hub: LocalCluster,
+    target: LocalCluster,
     *,
     kind: str,
     side: Side,
@@ -157,8 +157,8 @@ def story(
 ) -> Iterator[Story]:
     """Start a federate process behind proxies; it may not be ready yet."""
     with (
-        FaultProxy.before(local(hub)) as to_hub,
-        FaultProxy.before(local(target)) as to_target,
+        FaultProxy.before(hub) as to_hub,
+        FaultProxy.before(target) as to_target,
         proxied(
             worlds,
             node=f"cut-{kind}",
@@ -212,8 +212,8 @@ def tell(stories: Sequence[Story], *, seconds: float, measured: Measurements) ->
 
 def run(
     worlds: Worlds,
-    hub: TestCluster,
-    target: TestCluster,
+    hub: LocalCluster,
+    target: LocalCluster,
     sides: Mapping[str, Side],
     *,
     seconds: float,
@@ -231,7 +231,7 @@ def run(
 
 
 def test_a_short_cut_costs_nothing_but_time(
-    worlds: Worlds, hub: TestCluster, target: TestCluster, measured: Measurements
+    worlds: Worlds, local_hub: LocalCluster, local_target: LocalCluster, measured: Measurements
 ) -> None:
     """However the network or an API server fails for seconds, both sides agree again soon after."""
     sides: Mapping[str, Side] = {
@@ -243,14 +243,34 @@ def test_a_short_cut_costs_nothing_but_time(
         "throttled": "target",
         "broken": "hub",
     }
-    run(worlds, hub, target, sides, seconds=SHORT_SECONDS, ends_with_reset=True, measured=measured)
+    run(
+        worlds,
+        local_hub,
+        local_target,
+        sides,
+        seconds=SHORT_SECONDS,
+        ends_with_reset=True,
+        measured=measured,
+    )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("side", ["hub", "target", "both"])
 def test_a_long_cut_costs_nothing_but_time(
-    worlds: Worlds, hub: TestCluster, target: TestCluster, measured: Measurements, side: Side
+    worlds: Worlds,
+    local_hub: LocalCluster,
+    local_target: LocalCluster,
+    measured: Measurements,
+    side: Side,
 ) -> None:
     """However long it fails, on whichever side, nothing is lost, doubled or failed."""
     sides = dict.fromkeys(KINDS, side)
-    run(worlds, hub, target, sides, seconds=LONG_SECONDS, ends_with_reset=False, measured=measured)
+    run(
+        worlds,
+        local_hub,
+        local_target,
+        sides,
+        seconds=LONG_SECONDS,
+        ends_with_reset=False,
+        measured=measured,
+    )

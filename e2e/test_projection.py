@@ -1,17 +1,32 @@
 """What the mirror tells is what the hub pod shows, in the hub's terms (C40, C47)."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from e2e.support.manifests import container, pod, pod_spec
+from e2e.support.manifests import container, ending, pod, pod_spec
 from e2e.support.pods import annotations_of, condition_of, labels_of, phase_of
 from e2e.support.witness import Json
 from e2e.support.world import Space
+from e2e.support.worlds import Worlds
+from e2e.testbed.provider import TestCluster
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
 
-MORE_THAN_ONE_NODE = "40"
-"""The target's nodes have 32 CPUs each, and together more."""
+MORE_THAN_ANY_NODE = "4000"
+"""So many CPUs no node of a target has."""
+
+
+@pytest.fixture
+def boastful(worlds: Worlds, hub: TestCluster, target: TestCluster) -> Iterator[Space]:
+    """A namespace for a virtual node that offers more than its target has."""
+    arguments = ["--capacity", "cpu=8000,memory=64Gi,pods=50"]
+    with worlds.world(node="boastful", hub=hub, target=target, arguments=arguments) as world:
+        space = Space(world, "boastful")
+        space.open()
+        yield space
+        space.close()
 
 
 def address_of(node: Json) -> str:
@@ -27,7 +42,7 @@ def test_a_running_pod_shows_its_mirrors_status_in_the_hubs_terms(space: Space) 
     spec = pod_spec(
         space.node,
         containers=[container(), container(name="beside")],
-        initContainers=[container(name="before")],
+        initContainers=[ending(name="before")],
     )
     hub_pod = space.run_pod(pod("plain", spec))
     mirror = space.mirror("plain")
@@ -44,9 +59,9 @@ def test_a_running_pod_shows_its_mirrors_status_in_the_hubs_terms(space: Space) 
     assert annotations_of(hub_pod)["federate.dev/target-node"] == mirror["spec"]["nodeName"]
 
 
-def test_a_mirror_that_finds_no_node_says_so_on_the_hub(space: Space) -> None:
+def test_a_mirror_that_finds_no_node_says_so_on_the_hub(boastful: Space) -> None:
     """The target scheduler's words appear on the hub pod, which itself counts as scheduled."""
-    requests = {"cpu": MORE_THAN_ONE_NODE}
+    space, requests = boastful, {"cpu": MORE_THAN_ANY_NODE}
     spec = pod_spec(space.node, containers=[container(resources={"requests": requests})])
     space.create(pod("wide", spec))
 

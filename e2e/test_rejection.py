@@ -71,7 +71,7 @@ def test_a_refused_deployment_of_three_is_three_pods(space: Space) -> None:
     """A Deployment that the target's quota refuses shows the quota's words and stays three pods."""
     close_target(space)
     before = submit_three(space)
-    assert_calm(space, before, seconds=15.0)
+    assert_calm(space, before, seconds=5.0)
 
 
 @pytest.mark.long

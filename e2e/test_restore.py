@@ -114,11 +114,18 @@ class Since:
         self.measured.seconds(f"until {what}", time.monotonic() - self.served_at, promise=promise)
 
     def wait_heard(self, cluster: str) -> None:
-        """Wait until the watch of the pods was given up and begun anew."""
+        """Wait until the watch of the pods was given up and begun anew.
+
+        A hub that is away for longer than a lease lasts costs the leadership: then all begins anew.
+        """
+        federate = self.space.world.federate
         series = f'federate_watch_gaps_total{{cluster="{cluster}",resource="pods"}}'
         self.wait(
             "the watch is begun anew",
-            lambda: series in self.space.world.federate.fetch("/metrics"),
+            lambda: (
+                series in federate.fetch("/metrics")
+                or "leadership lost" in federate.log_tail(lines=10_000)
+            ),
             promise=FOUND_SECONDS,
         )
 

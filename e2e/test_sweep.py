@@ -25,7 +25,7 @@ from e2e.support.pods import (
     version_of,
 )
 from e2e.support.process import run_cli
-from e2e.support.proxied import local, proxied
+from e2e.support.proxied import proxied
 from e2e.support.recorder import Change
 from e2e.support.spare import (
     Pair,
@@ -119,8 +119,8 @@ class Swept:
 def swept_world(worlds: Worlds, hub: TestCluster, target: TestCluster) -> Iterator[Swept]:
     with (
         ListsNothing(hub) as lists_nothing,
-        FaultProxy.before(local(hub), upstreams=[hub.api_url, lists_nothing.url]) as hub_proxy,
-        FaultProxy.before(local(target)) as target_proxy,
+        FaultProxy.before(hub, upstreams=[hub.api_url, lists_nothing.url]) as hub_proxy,
+        FaultProxy.before(target) as target_proxy,
         hub_proxy.send_to(0),
         proxied(
             worlds,

@@ -15,7 +15,6 @@ from e2e.support.world import Space, World, wait_for
 from e2e.support.worlds import Worlds
 from e2e.testbed.fixtures import TARGET, TestbedFactory
 from e2e.testbed.local import LocalCluster
-from e2e.testbed.provider import TestCluster
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
@@ -74,10 +73,10 @@ def wait_reachable(world: World, status: str) -> float:
 
 
 def test_a_frozen_target_is_noticed_and_forgiven(
-    worlds: Worlds, hub: TestCluster, frozen_target: LocalCluster, measured: Measurements
+    worlds: Worlds, local_hub: LocalCluster, frozen_target: LocalCluster, measured: Measurements
 ) -> None:
     """A frozen target shows on the node within 15 s, fails no pod, and is back within seconds."""
-    with worlds.world(node="frozen", hub=hub, target=frozen_target) as world:
+    with worlds.world(node="frozen", hub=local_hub, target=frozen_target) as world:
         space = Space(world, "outage")
         space.open()
         before = space.run_pod(pod("patient", pod_spec(space.node)))
@@ -110,10 +109,10 @@ def test_a_frozen_target_is_noticed_and_forgiven(
 
 @pytest.mark.long
 def test_a_target_frozen_for_long_costs_no_pod(
-    worlds: Worlds, hub: TestCluster, frozen_target: LocalCluster, measured: Measurements
+    worlds: Worlds, local_hub: LocalCluster, frozen_target: LocalCluster, measured: Measurements
 ) -> None:
     """After 90 s of a frozen target, for which the hub calls the node dead, every pod goes on."""
-    with worlds.world(node="frozen", hub=hub, target=frozen_target) as world:
+    with worlds.world(node="frozen", hub=local_hub, target=frozen_target) as world:
         space = Space(world, "long-outage")
         space.open()
         space.create(deployment("web", pod_spec(space.node), replicas=REPLICAS))

@@ -10,7 +10,7 @@ import pytest
 from e2e.support.manifests import pod, pod_spec
 from e2e.support.measuring import GENEROSITY, Measurements
 from e2e.support.pods import phase_of
-from e2e.support.proxied import local, proxied
+from e2e.support.proxied import proxied
 from e2e.support.together import wait_each
 from e2e.support.world import Space
 from e2e.support.worlds import Worlds
@@ -111,8 +111,8 @@ def test_an_event_that_never_came_is_made_up_for(
 ) -> None:
     """One lost watch event, of any kind and on either side, costs seconds and nothing else."""
     with (
-        FaultProxy.before(local(hub)) as to_hub,
-        FaultProxy.before(local(target)) as to_target,
+        FaultProxy.before(hub) as to_hub,
+        FaultProxy.before(target) as to_target,
         proxied(
             worlds, node="lossy", hub=hub, target=target, hub_proxy=to_hub, target_proxy=to_target
         ) as world,

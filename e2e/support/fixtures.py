@@ -1,5 +1,9 @@
 """Worlds, spaces and measurements as pytest fixtures, and the measurements' page in the report.
 
+Clusters are `hub` and `target`, of the provider that was chosen: what is tested there holds on fake
+nodes and on real ones. `local_hub` and `local_target` are for what only the test bed's own clusters
+can do; docs/testing.md says which tests that are.
+
 Most tests share one federate process with the node `edge`, which nobody stops. Those that stop or
 kill federate share another, with the node `fragile`; it is up when a test begins. A test that needs
 other options or other clusters builds a world of its own from `worlds`.
@@ -11,9 +15,10 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.testbed.fixtures import TestbedFactory
+from e2e.testbed.local import LocalCluster
 from e2e.testbed.provider import TestCluster
 
-from .measuring import Measurements, measurements_of
+from .measuring import Measurements, lines_of
 from .world import Space, World
 from .worlds import Worlds
 
@@ -21,6 +26,8 @@ __all__ = [
     "edge",
     "fragile",
     "fragile_space",
+    "local_hub",
+    "local_target",
     "measured",
     "often_stopped",
     "pytest_terminal_summary",
@@ -28,6 +35,18 @@ __all__ = [
     "world",
     "worlds",
 ]
+
+
+@pytest.fixture(scope="session")
+def local_hub(local_hub_and_target: tuple[LocalCluster, LocalCluster]) -> LocalCluster:
+    """A hub without real nodes, whatever was chosen; `hub` itself where local was."""
+    return local_hub_and_target[0]
+
+
+@pytest.fixture(scope="session")
+def local_target(local_hub_and_target: tuple[LocalCluster, LocalCluster]) -> LocalCluster:
+    """A target whose nodes kwok plays, whatever was chosen; `target` itself where local was."""
+    return local_hub_and_target[1]
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +116,7 @@ def fragile_space(fragile: World, request: pytest.FixtureRequest) -> Iterator[Sp
 @pytest.fixture
 def measured(request: pytest.FixtureRequest) -> Measurements:
     """Note seconds and counts for the end of the report; times are held against their limits."""
-    return measurements_of(request.config).of(request.node.name)
+    return Measurements(test=request.node.name, properties=request.node.user_properties)
 
 
 def slug(test_name: str) -> str:
@@ -105,12 +124,10 @@ def slug(test_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", test_name.removeprefix("test_").lower()).strip("-")
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what was measured."""
-    lines = measurements_of(config).lines
-    if lines:
+    reports = [report for found in terminalreporter.stats.values() for report in found]
+    if lines := lines_of(reports):
         terminalreporter.section("measured")
         for line in lines:
             terminalreporter.write_line(line)

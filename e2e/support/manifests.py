@@ -1,14 +1,20 @@
 """Objects a user would submit. Everything with pods is kept to one virtual node by its name.
 
-On the test bed's fake nodes an image is never pulled, and the annotation
-`testbed.federate/completes` tells kwok whether a pod ends by itself.
+The same object runs alike everywhere. On a real node the command of its container is carried out;
+on the test bed's fake nodes nothing is, and annotations tell kwok what it would come to.
 """
 
 from .witness import Json
 
-IMAGE = "registry.k8s.io/pause:3.10"
+IMAGE = "federate.test/app:1"
+"""The test bed's own, which it puts into real nodes."""
+
 COMPLETES = "testbed.federate/completes"
 RUNS_FOR = "testbed.federate/runs-for"
+ENDS_AFTER = "testbed.federate/ends-after"
+
+APP = "/app"
+"""The one program of the image."""
 
 
 def pod_spec(node: str, **more: object) -> Json:
@@ -29,8 +35,13 @@ def pod_spec(node: str, **more: object) -> Json:
 
 
 def container(**more: object) -> Json:
-    """Render the one container."""
-    return {"name": "main", "image": IMAGE, **more}
+    """Render the one container, which runs until it is told to end, and ends at once then."""
+    return {"name": "main", "image": IMAGE, "command": [APP, "sleep"], **more}
+
+
+def ending(**more: object) -> Json:
+    """Render a container that ends well, a second after its start."""
+    return container(command=[APP, "sleep", "1"], **more)
 
 
 def pod(
@@ -47,8 +58,14 @@ def pod(
 
 def run_once(name: str, node: str) -> Json:
     """Render a bare pod that ends by itself and may not run twice."""
-    spec = pod_spec(node, restartPolicy="Never")
+    spec = pod_spec(node, containers=[ending()], restartPolicy="Never")
     return pod(name, spec, annotations={COMPLETES: "true", RUNS_FOR: "1s"})
+
+
+def slow_to_end(name: str, node: str, *, seconds: int) -> Json:
+    """Render a bare pod that takes its time when it is told to end."""
+    spec = pod_spec(node, containers=[container(env=[{"name": "LINGER", "value": str(seconds)}])])
+    return pod(name, spec, annotations={ENDS_AFTER: f"{seconds}s"})
 
 
 def deployment(name: str, spec: Json, *, replicas: int) -> Json:
@@ -85,7 +102,7 @@ def job(name: str, node: str, *, completions: int) -> Json:
     """Render a Job whose pods all run at once and end by themselves."""
     template = {
         "metadata": {"annotations": {COMPLETES: "true", RUNS_FOR: "1s"}},
-        "spec": pod_spec(node, restartPolicy="Never"),
+        "spec": pod_spec(node, containers=[ending()], restartPolicy="Never"),
     }
     return {
         "apiVersion": "batch/v1",

@@ -4,28 +4,28 @@ The promise is what federate keeps on an idle machine. Tests share theirs with c
 tests, so they fail only far beyond it; the printed value shows what it really was.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pytest
 
 GENEROSITY = 5.0
 """Smaller, and a busy machine fails tests; larger, and a slow federate passes them."""
 
+PROPERTY = "measured"
+"""Under this name values travel with a test's report, out of the process it ran in too."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """What one test, or all of them, measured."""
+    """What one test measured."""
 
-    test: str = ""
-    lines: list[str] = field(default_factory=list)
-
-    def of(self, test: str) -> "Measurements":
-        """Return the same page, written to on behalf of a test."""
-        return Measurements(test=test, lines=self.lines)
+    test: str
+    properties: list[tuple[str, object]]
 
     def note(self, what: str, value: object) -> None:
         """Write down a value."""
-        self.lines.append(f"{self.test}: {what}: {value}")
+        self.properties.append((PROPERTY, f"{self.test}: {what}: {value}"))
 
     def seconds(self, what: str, seconds: float, *, promise: float) -> None:
         """Write down a duration, which may not exceed its promise by far."""
@@ -34,9 +34,12 @@ class Measurements:
         assert seconds <= limit, f"{what} took {seconds:.1f} s; even {limit:g} s would be generous"
 
 
-_MEASUREMENTS = pytest.StashKey[Measurements]()
-
-
-def measurements_of(config: pytest.Config) -> Measurements:
-    """Return the session's page."""
-    return config.stash.setdefault(_MEASUREMENTS, Measurements())
+def lines_of(reports: Iterable[object]) -> list[str]:
+    """Return what the tests of these reports wrote down."""
+    return [
+        str(value)
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == PROPERTY
+    ]

@@ -1,6 +1,7 @@
 """The process under test: `python -m federate run`, started, hurt and stopped from outside."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
 
-from e2e.testbed.ports import free_ports
 from e2e.testbed.processes import Launcher, wait_until
 
 STOP_LIMIT_SECONDS = 5.0
@@ -21,6 +21,8 @@ READY_LIMIT_SECONDS = 40.0
 """A killed predecessor's leader lease has to run out first, on a machine that may be busy."""
 
 CLI_TIMEOUT_SECONDS = 30.0
+
+LISTENS = re.compile(rb'event="health and metrics" .*port=(\d+)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +34,12 @@ class RunOptions:
     target: Path
     arguments: Sequence[str] = ()
 
-    def command(self, port: int) -> list[str]:
-        """Render the command line, serving health and metrics on the port."""
+    def command(self) -> list[str]:
+        """Render the command line; health and metrics are served on a port the kernel chooses."""
         return [
             *(sys.executable, "-m", "federate", "run"),
             *("--hub", str(self.hub), "--target", f"{self.node}={self.target}"),
-            *("--listen", f"127.0.0.1:{port}"),
+            *("--listen", "127.0.0.1:0"),
             *self.arguments,
         ]
 
@@ -84,6 +86,7 @@ class FederateProcess:
         self.log = folder / "logs" / "federate.log"
         self._record = folder / "federate.json"
         self._port = 0
+        self._log_before = 0
         self._launcher = Launcher(tied=True)
         self._process: subprocess.Popen[bytes] | None = None
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -91,8 +94,9 @@ class FederateProcess:
     def start(self) -> None:
         """Start the process; returns at once."""
         assert not self.is_running
-        (self._port,) = free_ports(1)
-        command = self.options.command(self._port)
+        self._port = 0
+        self._log_before = self.log.stat().st_size if self.log.exists() else 0
+        command = self.options.command()
         self._process = self._launcher.launch(command, log=self.log, record=self._record)
 
     def wait_ready(self) -> None:
@@ -114,9 +118,9 @@ class FederateProcess:
         """Read a page of the process's own port, say /metrics.
 
         Raises:
-            OSError: nobody listens there, or the answer has an error status.
+            OSError: nobody listens yet, or the answer has an error status.
         """
-        url = f"http://127.0.0.1:{self._port}{path}"
+        url = f"http://127.0.0.1:{self._find_port()}{path}"
         try:
             with urllib.request.urlopen(url, timeout=5.0) as answer:
                 body: bytes = answer.read()
@@ -197,6 +201,17 @@ class FederateProcess:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return ""
+
+    def _find_port(self) -> int:
+        """Read from the log of this run where it listens."""
+        if not self._port:
+            with self.log.open("rb") as log:
+                log.seek(self._log_before)
+                told = LISTENS.search(log.read())
+            if told is None:
+                raise OSError("federate has not said yet where it listens")
+            self._port = int(told[1])
+        return self._port
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None and self.is_running, self.log_tail()

@@ -4,22 +4,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-import pytest
-
 from e2e.testbed.faultproxy import FaultProxy
-from e2e.testbed.local import LocalCluster
 from e2e.testbed.provider import TestCluster
 
 from .process import FederateProcess
 from .world import World
 from .worlds import Worlds
-
-
-def local(cluster: TestCluster) -> LocalCluster:
-    """Return a cluster as one of the test bed's own, or skip the test."""
-    if not isinstance(cluster, LocalCluster):
-        pytest.skip("fault proxies need the keys of the clusters: provider local only")
-    return cluster
 
 
 @contextmanager

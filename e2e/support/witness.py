@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import parse_qsl
 
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
@@ -32,8 +33,10 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 # Kind -> API prefix, plural, and whether it lives in a namespace.
 KINDS: Mapping[str, tuple[str, str, bool]] = {
     "ConfigMap": ("/api/v1", "configmaps", True),
+    "CronJob": ("/apis/batch/v1", "cronjobs", True),
     "DaemonSet": ("/apis/apps/v1", "daemonsets", True),
     "Deployment": ("/apis/apps/v1", "deployments", True),
+    "EndpointSlice": ("/apis/discovery.k8s.io/v1", "endpointslices", True),
     "Event": ("/api/v1", "events", True),
     "Job": ("/apis/batch/v1", "jobs", True),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
@@ -41,6 +44,7 @@ KINDS: Mapping[str, tuple[str, str, bool]] = {
     "Node": ("/api/v1", "nodes", False),
     "Pod": ("/api/v1", "pods", True),
     "ResourceQuota": ("/api/v1", "resourcequotas", True),
+    "Service": ("/api/v1", "services", True),
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
     "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
 }
@@ -149,6 +153,24 @@ class Witness:
             "metadata": {"name": name, "namespace": namespace},
         }
         self._request("POST", path_of("Pod", namespace, name, "eviction"), body=body)
+
+    def call_pod(
+        self, namespace: str, name: str, path: str, *, port: int, method: str = "GET"
+    ) -> str:
+        """Send an HTTP request to a pod's port, through the API server; returns the answer's body.
+
+        `path` may have a query.
+        """
+        path, _, query = path.partition("?")
+        response = self._client.request(
+            method,
+            f"{path_of('Pod', namespace, f'{name}:{port}', 'proxy')}{path}",
+            query_params=parse_qsl(query),
+            serialize=False,
+            _request_timeout=REQUEST_TIMEOUT_SECONDS,
+        )
+        body: bytes = response.data
+        return body.decode()
 
     def create_if_absent(self, body: Json, namespace: str = "") -> None:
         """Create an object unless one of the name is there."""

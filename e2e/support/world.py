@@ -12,6 +12,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from .manifests import pod, pod_spec
+from .pace import Pace
 from .pods import (
     hub_pod_uid_of,
     is_ready,
@@ -78,6 +79,7 @@ class World:
     hub_record: WatchRecorder
     target_record: WatchRecorder
     federate: FederateProcess
+    pace: Pace
 
     @property
     def node(self) -> str:
@@ -133,6 +135,11 @@ class Space:
     def node(self) -> str:
         """The virtual node that the space's pods are for."""
         return self.world.node
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the target's pods are."""
+        return self.world.pace
 
     def open(self) -> None:
         """Make the namespace and wait until pods may be created in it."""
@@ -244,8 +251,12 @@ class Space:
         *,
         timeout_seconds: float = PATIENCE_SECONDS,
     ) -> T:
-        """Wait for something in this space; a failure shows both sides and the log."""
-        return wait_for(what, probe, timeout_seconds=timeout_seconds, explain=self.explain)
+        """Wait for something in this space, as long as its pods may take.
+
+        A failure shows both sides and the log.
+        """
+        patience = timeout_seconds * self.pace.patience
+        return wait_for(what, probe, timeout_seconds=patience, explain=self.explain)
 
     def hold(self, what: str, probe: Callable[[], bool], *, seconds: float) -> None:
         """Make sure that something in this space stays true for a while."""
@@ -301,14 +312,24 @@ class Space:
             timeout_seconds=timeout_seconds,
         )
 
+    def wait_running(self, name: str) -> Json:
+        """Wait until the hub pod runs and is ready: then its mirror changes no more."""
+
+        def probe() -> Json | None:
+            found = self.pod(name)
+            runs = found is not None and phase_of(found) == "Running" and is_ready(found)
+            return found if runs else None
+
+        return self.wait(f"{name} runs and is ready", probe)
+
     def run_pod(self, body: Json) -> Json:
         """Create a bare pod and wait until it runs; returns the hub pod."""
         self.create(body)
-        return self.wait_phase(name_of(body), "Running")
+        return self.wait_running(name_of(body))
 
     def run_pods(self, *names: str) -> None:
         """Create a bare pod of each name and wait until all run."""
         for name in names:
             self.create(pod(name, pod_spec(self.node)))
         for name in names:
-            self.wait_phase(name, "Running")
+            self.wait_running(name)

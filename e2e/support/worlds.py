@@ -6,6 +6,7 @@ from pathlib import Path
 
 from e2e.testbed.provider import TestCluster
 
+from .pace import pace_of
 from .process import FederateProcess, RunOptions
 from .recorder import WatchRecorder
 from .witness import Witness
@@ -41,6 +42,7 @@ class Worlds:
             hub_record=self._record(hub),
             target_record=self._record(target),
             federate=federate,
+            pace=pace_of(target),
         )
         with ExitStack() as stack:
             stack.callback(world.forget_node)
