@@ -13,6 +13,9 @@ pytestmark = pytest.mark.e2e
 
 KILLED = 137
 
+REASONS_OF_HUNGER = ("OOMKilled", "Error")
+"""A busy containerd may hear of the exit before the kernel's word of the reason (seen on 1.34)."""
+
 ASKS_READY = probe("/ready", failureThreshold=60)
 
 FULL = {"limits": {"memory": "32Mi"}}
@@ -68,10 +71,13 @@ def test_init_containers_and_sidecars_start_and_end_in_order(crate: Crate) -> No
 
 
 def test_a_container_out_of_memory_says_so(crate: Crate) -> None:
-    """The hub names the reason and the exit code of a container that the kernel killed."""
+    """The hub names the exit code and the reason that the target's kubelet has for the death."""
     found = crate.wait_phase("hungry", "Failed")
+    mirror = crate.mirror("hungry")
+    assert mirror is not None
     ended = statuses_of(found)["main"]["state"]["terminated"]
-    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", KILLED)
+    assert ended == statuses_of(mirror)["main"]["state"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) in [(r, KILLED) for r in REASONS_OF_HUNGER]
     assert crate.events("hungry") == [("main", "started")]
 
 
@@ -79,11 +85,11 @@ def test_a_container_that_is_restarted_tells_why_the_last_run_ended(crate: Crate
     """After a restart the reason of the death before stands in lastState."""
     status = crate.wait_container(
         "insatiable",
-        "was restarted",
-        lambda c: c["restartCount"] >= 1 and "terminated" in c["lastState"],
+        "was restarted after it was out of memory",
+        lambda c: c["lastState"].get("terminated", {}).get("reason") == "OOMKilled",
     )
-    ended = status["lastState"]["terminated"]
-    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", KILLED)
+    assert status["restartCount"] >= 1
+    assert status["lastState"]["terminated"]["exitCode"] == KILLED
 
 
 def test_an_image_that_cannot_be_pulled_is_told(crate: Crate) -> None:
