@@ -28,8 +28,9 @@ from federate.cli.options import (
     quoted,
 )
 from federate.errors import ConfigError
-from federate.model.naming import NamespaceStrategy
+from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.model.pods import VIRTUAL_NODE_TAINT_KEY
+from federate.node.capacity import CapacityRules
 from federate.node.render import TAINT_VALUE
 from federate.runtime.identity import own_identity
 from federate.runtime.settings import Settings, TargetSettings
@@ -188,8 +189,10 @@ def read_settings(  # noqa: PLR0913 - one parameter for each option
                 name=option.name,
                 kubeconfig=option.kubeconfig,
                 context=option.context,
-                capacity=capacities.get(option.name),
-                namespaces=strategy,
+                capacity=CapacityRules.fixed(capacities[option.name])
+                if option.name in capacities
+                else CapacityRules(),
+                namespaces=NamespaceRules(strategy=strategy),
                 labels=node_labels,
             )
             for option in options

@@ -26,7 +26,7 @@ from federate.model.marks import (
     USED_AT_ANNOTATION,
     Scope,
 )
-from federate.model.naming import NamespaceStrategy, anchor_name, target_namespace
+from federate.model.naming import NamespaceRules, NamespaceStrategy, anchor_name, target_namespace
 from federate.model.objects import (
     JsonDict,
     JsonObject,
@@ -63,7 +63,7 @@ class GroundRules:
     """How this virtual node uses the target's namespaces."""
 
     scope: Scope
-    strategy: NamespaceStrategy
+    namespaces: NamespaceRules
 
 
 class Ground:
@@ -95,7 +95,7 @@ class Ground:
     def mirror_key(self, hub_key: ObjectKey) -> ObjectKey:
         """Name the mirror of a hub pod."""
         namespace = target_namespace(
-            self._rules.strategy, self._rules.scope.hub_id, hub_key.namespace
+            self._rules.namespaces.strategy, self._rules.scope.hub_id, hub_key.namespace
         )
         return ObjectKey(namespace, hub_key.name)
 
@@ -156,7 +156,9 @@ class Ground:
             Forbidden: not yet: the namespace terminates, or its service account is missing.
             ClusterError: whatever the target answered.
         """
-        namespace = target_namespace(self._rules.strategy, self._rules.scope.hub_id, hub_namespace)
+        namespace = target_namespace(
+            self._rules.namespaces.strategy, self._rules.scope.hub_id, hub_namespace
+        )
         async with self._lock(namespace):
             if self.anchor_state(namespace) is not AnchorState.NEVER:
                 return
@@ -193,7 +195,7 @@ class Ground:
                 reason="NamespaceTerminating",
             )
         is_ours = labels_of(present).get(HUB_LABEL) == self._rules.scope.hub_id
-        if self._rules.strategy is NamespaceStrategy.SAME and not is_ours:
+        if self._rules.namespaces.strategy is NamespaceStrategy.SAME and not is_ours:
             return
         if not is_ours:
             raise NotOurs(

@@ -7,6 +7,8 @@ hub). A pod keeps its own name in both: one hub pod key has one mirror key.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from federate.model.marks import Scope
@@ -22,6 +24,17 @@ class NamespaceStrategy(StrEnum):
 
     PREFIXED = "prefixed"
     SAME = "same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceRules:
+    """How hub namespaces find their target namespaces."""
+
+    strategy: NamespaceStrategy = NamespaceStrategy.PREFIXED
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    """Strategy `map`: hub namespace -> target namespace; others get no mirror."""
+    single: str = ""
+    """Strategy `single`: the one target namespace, where pods get mangled names."""
 
 
 def short_hub_id(hub_id: str) -> str:

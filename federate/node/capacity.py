@@ -8,10 +8,19 @@ mirrors. Sums are kept running, so one change costs one addition, however many p
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import StrEnum
 from typing import Generic, TypeVar
 
-from federate.model.objects import JsonObject, condition_of, is_terminating, spec_of, status_of
+from federate.model.objects import (
+    JsonObject,
+    ObjectKey,
+    condition_of,
+    is_terminating,
+    spec_of,
+    status_of,
+)
 from federate.model.pods import is_terminal
 from federate.model.quantities import (
     Amounts,
@@ -28,6 +37,36 @@ NO_SCHEDULE = frozenset({"NoSchedule", "NoExecute"})
 
 ALWAYS_OFFERED = ("cpu", "memory", "ephemeral-storage", "pods")
 """Shown even as zero: a scheduler takes an absent resource for one the node does not know."""
+
+
+class CapacityMode(StrEnum):
+    """Where the size of a virtual node comes from."""
+
+    AGGREGATE = "aggregate"
+    STATIC = "static"
+    QUOTA = "quota"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityRules:
+    """How large a virtual node is (C14)."""
+
+    mode: CapacityMode = CapacityMode.AGGREGATE
+    static: Mapping[str, str] = field(default_factory=dict)
+    """Quantities by resource, with `pods`; mode `static` alone."""
+    node_selector: str = ""
+    """Label selector for the target nodes that count; mode `aggregate` alone."""
+    share: Decimal = Decimal(1)
+    """What part of the rest is offered, above 0 and at most 1; not in mode `static`."""
+    cap: Mapping[str, str] = field(default_factory=dict)
+    """Quantities by resource that are never exceeded; not in mode `static`."""
+    quota: ObjectKey | None = None
+    """The ResourceQuota in the target that mode `quota` follows."""
+
+    @classmethod
+    def fixed(cls, quantities: Mapping[str, str]) -> CapacityRules:
+        """Make the rules of a fixed size."""
+        return cls(mode=CapacityMode.STATIC, static=quantities)
 
 
 class Ledger(Generic[K]):

@@ -31,6 +31,7 @@ from federate.model.marks import Scope
 from federate.model.objects import key_of
 from federate.model.resources import NODES, PODS, Resource
 from federate.node.anchors import NodeAnchors
+from federate.node.capacity import CapacityMode
 from federate.node.heartbeat import Heartbeat, NodeIdentity, NodePorts
 from federate.node.offer import AggregateOffer, StaticOffer, lean_foreign_pod, lean_node
 from federate.runtime.mirroring import Mirroring, MirroringPorts, MirroringRules, Timing
@@ -146,7 +147,7 @@ class Leading:
         return Mirroring(
             MirroringRules(
                 scope=self._scope,
-                strategy=self._settings.namespaces,
+                namespaces=self._settings.namespaces,
                 plan=PlanRules(
                     render=RenderRules(),
                     addresses=Addresses(node_address=node_address),
@@ -199,8 +200,9 @@ class Leading:
         )
 
     def _build_offer(self) -> StaticOffer | AggregateOffer:
-        if self._settings.capacity is not None:
-            return StaticOffer(self._settings.capacity)
+        rules = self._settings.capacity
+        if rules.mode is CapacityMode.STATIC:
+            return StaticOffer(rules.static)
         target_nodes = Store(transform=lean_node)
         foreign_pods = Store(transform=lean_foreign_pod)
         offer = AggregateOffer(

@@ -29,7 +29,7 @@ from federate.mirror.ports import ORIGIN_INDEX, EventSink, PodPorts, origin_inde
 from federate.mirror.reconciler import PodReconciler
 from federate.mirror.steps import Lane, PlanRules
 from federate.model.marks import Scope, origin_of, record_of
-from federate.model.naming import NamespaceStrategy, anchor_name
+from federate.model.naming import NamespaceRules, anchor_name
 from federate.model.objects import (
     JsonObject,
     ObjectKey,
@@ -74,7 +74,7 @@ class MirroringRules:
     """What stays the same for all pods of a virtual node."""
 
     scope: Scope
-    strategy: NamespaceStrategy
+    namespaces: NamespaceRules
     plan: PlanRules
 
 
@@ -136,7 +136,7 @@ class Mirroring:
         )
         self.reflectors = self._build_reflectors()
         self.ground = Ground(
-            rules=GroundRules(scope=rules.scope, strategy=rules.strategy),
+            rules=GroundRules(scope=rules.scope, namespaces=rules.namespaces),
             target=ports.target,
             anchors=self.anchors,
             register=ports.register,

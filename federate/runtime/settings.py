@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from federate.model.naming import NamespaceStrategy
+from federate.model.naming import NamespaceRules
+from federate.node.capacity import CapacityRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,9 +17,8 @@ class TargetSettings:
     name: str
     kubeconfig: Path
     context: str | None = None
-    capacity: Mapping[str, str] | None = None
-    """Quantities by resource for a static capacity; None follows the target (aggregate)."""
-    namespaces: NamespaceStrategy = NamespaceStrategy.PREFIXED
+    capacity: CapacityRules = field(default_factory=CapacityRules)
+    namespaces: NamespaceRules = field(default_factory=NamespaceRules)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -204,7 +204,7 @@ class VirtualNode:
 
         Asked while standing by too. No pod is touched before the answer (C3).
         """
-        while self.settings.namespaces is NamespaceStrategy.SAME:
+        while self.settings.namespaces.strategy is NamespaceStrategy.SAME:
             try:
                 identity = await cluster_identity(target)
             except Forbidden:

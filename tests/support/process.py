@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from federate.errors import ClusterError, LeadershipLost
 from federate.mirror.steps import Lane
-from federate.model.naming import NamespaceStrategy
+from federate.model.naming import NamespaceRules
 from federate.model.objects import ObjectKey
 from federate.model.resources import NODES
 from federate.node.anchors import NodeAnchors
@@ -52,7 +52,7 @@ class Process:
         self.with_nets = with_nets
         self.register = NodeAnchors(hub=hub, scope=SCOPE, fence=lambda: self.fence())
         self.mirroring = Mirroring(
-            MirroringRules(scope=SCOPE, strategy=NamespaceStrategy.PREFIXED, plan=RULES),
+            MirroringRules(scope=SCOPE, namespaces=NamespaceRules(), plan=RULES),
             MirroringPorts(
                 hub=hub,
                 target=target,

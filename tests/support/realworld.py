@@ -16,6 +16,7 @@ from federate.model.naming import NamespaceStrategy, target_namespace
 from federate.model.objects import JsonDict, JsonObject, ObjectKey
 from federate.model.pods import phase_of
 from federate.model.resources import NAMESPACES, PODS, SERVICEACCOUNTS
+from federate.node.capacity import CapacityRules
 from federate.patch.document import MERGE, PatchBody
 from federate.runtime.leading import Leading, LeadingPorts
 from federate.runtime.settings import TargetSettings
@@ -58,7 +59,9 @@ class RealWorld:
     async def leading(self) -> AsyncIterator[Leading]:
         """Let a leader run inside, announced when it is entered."""
         settings = TargetSettings(
-            name=self.scope.node_name, kubeconfig=Path("unused"), capacity={"cpu": "4"}
+            name=self.scope.node_name,
+            kubeconfig=Path("unused"),
+            capacity=CapacityRules.fixed({"cpu": "4"}),
         )
         is_distinct = asyncio.Event()
         is_distinct.set()

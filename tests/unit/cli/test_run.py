@@ -13,6 +13,7 @@ from federate.cli.options import Complaints
 from federate.cli.run import how_to_leave, how_to_use, read_settings
 from federate.errors import ConfigError
 from federate.model.naming import NamespaceStrategy
+from federate.node.capacity import CapacityRules
 from federate.runtime.identity import own_identity
 from federate.runtime.settings import Settings
 
@@ -50,8 +51,8 @@ def test_defaults_follow_the_target(read: Read, tmp_path: Path) -> None:
     settings = read()
     (target,) = settings.targets
     assert settings.hub_kubeconfig == tmp_path / "hub.yaml"
-    assert (target.name, target.capacity) == ("edge", None)
-    assert target.namespaces is NamespaceStrategy.PREFIXED
+    assert (target.name, target.capacity) == ("edge", CapacityRules())
+    assert target.namespaces.strategy is NamespaceStrategy.PREFIXED
     assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 8080)
     assert settings.node_address is None
 
@@ -68,10 +69,10 @@ def test_options_reach_every_target(read: Read, tmp_path: Path) -> None:
         hub_context="h",
     )
     assert [(t.name, t.context, t.capacity) for t in settings.targets] == [
-        ("a", "x", {"pods": "5"}),
-        ("b", None, {"pods": "7"}),
+        ("a", "x", CapacityRules.fixed({"pods": "5"})),
+        ("b", None, CapacityRules.fixed({"pods": "7"})),
     ]
-    assert all(t.namespaces is NamespaceStrategy.SAME for t in settings.targets)
+    assert all(t.namespaces.strategy is NamespaceStrategy.SAME for t in settings.targets)
     assert all(t.labels == {"zone": "north"} for t in settings.targets)
     assert (settings.identity, settings.node_address) == ("me", "10.0.0.5")
     assert settings.hub_context == "h"

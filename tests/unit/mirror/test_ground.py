@@ -14,7 +14,7 @@ from federate.errors import Forbidden, NotOurs, ServerFault, TargetChanged, Unre
 from federate.mirror.ground import POD_SECURITY_LABEL, Ground, GroundRules
 from federate.mirror.steps import AnchorState
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, USED_AT_ANNOTATION
-from federate.model.naming import NamespaceStrategy
+from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.model.objects import (
     ObjectKey,
     annotations_of,
@@ -63,7 +63,7 @@ class Stage:
         """The ground of a process that knows nothing yet."""
         self.anchors = Store()
         return Ground(
-            rules=GroundRules(scope=SCOPE, strategy=strategy),
+            rules=GroundRules(scope=SCOPE, namespaces=NamespaceRules(strategy=strategy)),
             target=self.target.client(),
             anchors=self.anchors,
             register=self.register,

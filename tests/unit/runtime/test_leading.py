@@ -13,6 +13,7 @@ from federate.errors import LeadershipLost, ServerFault
 from federate.model.objects import JsonDict, ObjectKey, annotations_of, labels_of, uid_of
 from federate.model.pods import phase_of
 from federate.model.resources import LEASES, NODES, PODS
+from federate.node.capacity import CapacityRules
 from federate.runtime.leading import Leading, LeadingPorts
 from federate.runtime.settings import TargetSettings
 from federate.runtime.telemetry import Metrics
@@ -50,7 +51,13 @@ class Stage:
 
     def build(self) -> Leading:
         return Leading(
-            TargetSettings(name="edge", kubeconfig=Path("x"), capacity=self.capacity),
+            TargetSettings(
+                name="edge",
+                kubeconfig=Path("x"),
+                capacity=CapacityRules.fixed(self.capacity)
+                if self.capacity is not None
+                else CapacityRules(),
+            ),
             scope=SCOPE,
             ports=LeadingPorts(
                 hub=self.hub.client(),

@@ -16,6 +16,7 @@ from federate.model.marks import ACCEPT_TARGET_ANNOTATION, TARGET_IDENTITY_ANNOT
 from federate.model.objects import JsonDict, ObjectKey, annotations_of, condition_of, uid_of
 from federate.model.pods import phase_of
 from federate.model.resources import NAMESPACES, NODES, PODS
+from federate.node.capacity import CapacityRules
 from federate.runtime.leading import Leading, LeadingPorts
 from federate.runtime.settings import TargetSettings
 from federate.runtime.telemetry import Metrics
@@ -60,7 +61,11 @@ class Stage:
         is_distinct = asyncio.Event()
         is_distinct.set()
         return Leading(
-            TargetSettings(name="edge", kubeconfig=Path("x"), capacity={"cpu": "4", "pods": "9"}),
+            TargetSettings(
+                name="edge",
+                kubeconfig=Path("x"),
+                capacity=CapacityRules.fixed({"cpu": "4", "pods": "9"}),
+            ),
             scope=SCOPE,
             ports=LeadingPorts(
                 hub=self.hub.client(),

@@ -19,6 +19,7 @@ from federate.errors import Unreachable
 from federate.garbage.sweeper import Sweeper
 from federate.model.objects import JsonDict, ObjectKey
 from federate.model.resources import LEASES, NODES, PODS
+from federate.node.capacity import CapacityRules
 from federate.runtime import manager, virtual_node
 from federate.runtime.settings import Settings, TargetSettings
 from federate.runtime.telemetry import Metrics, Telemetry
@@ -56,7 +57,9 @@ class Stage:
         settings = Settings(
             hub_kubeconfig=Path("hub"),
             targets=tuple(
-                TargetSettings(name=name, kubeconfig=Path(name), capacity={"cpu": "4"})
+                TargetSettings(
+                    name=name, kubeconfig=Path(name), capacity=CapacityRules.fixed({"cpu": "4"})
+                )
                 for name in self.targets
             ),
             identity="this-process",
