@@ -50,7 +50,7 @@ def merge(base: JsonObject, ours: JsonObject, theirs: JsonObject, *, lists: List
     A field of ours that others changed or removed since is set again, whether it is in base or not.
     """
     walk = _Walk(lists)
-    walk.fields((), _pruned(base), _pruned(ours), _pruned(theirs))
+    walk.fields((), *_differing(base, ours, theirs))
     return Edits(edits=tuple(walk.edits), conflicts=tuple(walk.conflicts))
 
 
@@ -199,14 +199,45 @@ class _Walk:
         return self.lists.rule(tuple(step for step in path if isinstance(step, str)))
 
 
+def _differing(
+    base: JsonObject, ours: JsonObject, theirs: JsonObject
+) -> tuple[JsonDict, JsonDict, JsonDict]:
+    """Return the three pruned, less the fields that agree or are only theirs.
+
+    Most fields agree, and a comparison costs a tenth of a pruned copy.
+    """
+    kept: tuple[JsonDict, JsonDict, JsonDict] = ({}, {}, {})
+    for name in dict.fromkeys((*ours, *base)):
+        values = [tree.get(name, _ABSENT) for tree in (base, ours, theirs)]
+        if values[1] is not _ABSENT and values[1] == values[2]:
+            continue
+        known, wanted, there = values
+        if (
+            type(wanted) is dict
+            and type(there) is dict
+            and (known is _ABSENT or type(known) is dict)
+        ):
+            pruned: Sequence[_Json] = _differing(_map(known), wanted, there)
+        else:
+            pruned = [_pruned_value(value) for value in values]
+        for tree, value, what in zip(kept, values, pruned, strict=True):
+            if value is not _ABSENT and not _is_nothing(name, what):
+                tree[name] = what
+    return kept
+
+
+def _is_nothing(name: str, pruned: _Json) -> bool:
+    """Tell whether a pruned field is the same as an absent one."""
+    return pruned is None or pruned == [] or (pruned == {} and name in OPEN_MAPS)
+
+
 def _pruned(value: JsonObject) -> JsonDict:
     """Return a copy without nulls, empty lists and empty open maps."""
     kept = {}
     for name, child in value.items():
         pruned = _pruned_value(child)
-        if pruned is None or pruned == [] or (pruned == {} and name in OPEN_MAPS):
-            continue
-        kept[name] = pruned
+        if not _is_nothing(name, pruned):
+            kept[name] = pruned
     return kept
 
 

@@ -60,13 +60,15 @@ def plan_hub_write(
         annotations[RECORD_ANNOTATION] = record.format()
     if target:
         annotations[TARGET_ANNOTATION] = target
-    if _is_said(hub_pod, status, {**annotations, **_target_node_annotation(target_node)}):
+    if target_node:
+        annotations[TARGET_NODE_ANNOTATION] = target_node
+    if _is_said(hub_pod, status, annotations):
         return None
     edits = _merge(hub_pod, status, annotations)
     # Where a pod runs rides along with news; it is worth a write of its own only past Pending,
     # when no other may come.
-    if target_node and (edits or (status or {}).get("phase") != "Pending"):
-        edits = _merge(hub_pod, status, {**annotations, **_target_node_annotation(target_node)})
+    if (status or {}).get("phase") == "Pending" and _tells_only_the_node(edits):
+        return None
     patch = strategic_patch(
         edits, uid=uid_of(hub_pod), resource_version=resource_version_of(hub_pod)
     )
@@ -76,8 +78,10 @@ def plan_hub_write(
     return None if fingerprint == futile else HubWrite(patch=patch, fingerprint=fingerprint)
 
 
-def _target_node_annotation(target_node: str) -> dict[str, str]:
-    return {TARGET_NODE_ANNOTATION: target_node} if target_node else {}
+def _tells_only_the_node(edits: Edits) -> bool:
+    return all(
+        edit.path[:3] == ("metadata", "annotations", TARGET_NODE_ANNOTATION) for edit in edits.edits
+    )
 
 
 def _is_said(hub_pod: JsonObject, status: JsonObject | None, annotations: JsonObject) -> bool:
