@@ -1,31 +1,25 @@
 """From a kubeconfig file, or the service account of a pod, to a client that stays authenticated.
 
-The only module that knows kubernetes_asyncio: its loader finds tokens (inline, file, OIDC, GCP,
-basic), its provider runs exec plugins. Everything is read again when it may have changed, so that
-rotated files, tokens and certificates are picked up without a restart. Only the first load raises;
-later ones keep what worked and leave the verdict to the API server.
+The door to `client`. Everything is read again when it may have changed, so that rotated files,
+tokens and certificates are picked up without a restart; docs/reference/credentials.md says what is
+taken from where. Only the first load raises; later ones keep what worked and leave the verdict to
+the API server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import math
 import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from typing import Protocol
 
 import structlog
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException
-from kubernetes_asyncio.config.dateutil import parse_rfc3339
-from kubernetes_asyncio.config.exec_provider import ExecProvider
-from kubernetes_asyncio.config.incluster_config import InClusterConfigLoader
-from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigLoader
 
 from federate.cluster.client import (
     REQUEST_TIMEOUT_SECONDS,
@@ -34,9 +28,23 @@ from federate.cluster.client import (
     Observer,
     ignore_requests,
 )
-from federate.cluster.kubeconfig import Entry, TlsMaterial, build_tls, read_entry, read_tls
-from federate.cluster.sessions import Access
+from federate.cluster.expiry import expiry_of_certificate, expiry_of_token
+from federate.cluster.kubeconfig import (
+    Entry,
+    TlsMaterial,
+    basic_of,
+    build_tls,
+    impersonation_of,
+    read_entry,
+    read_tls,
+    read_token,
+)
+from federate.cluster.oidc import OidcTokens
+from federate.cluster.plugins import PluginCredential, ask_plugin, read_plugin
+from federate.cluster.proxies import Proxy, parse_proxy, proxy_in_environment
+from federate.cluster.sessions import Access, authorization, to_conceal
 from federate.errors import ConfigError
+from federate.model.expiry import Expiry, earliest, expiry_between
 
 log = structlog.get_logger()
 
@@ -49,11 +57,16 @@ that leads elsewhere (C5); shorter: needless reading."""
 RENEW_SECONDS = 10.0
 """At most one renewal after a 401 in this time, so that a plugin is not started per request."""
 
-EXPIRY_MARGIN_SECONDS = 30.0
-"""A token of a plugin is replaced so long before it expires: clocks differ, requests take time."""
+PATIENCE_SECONDS = 1.0
+"""How long a request waits for a new reading while the old one still holds. Files take moments; a
+plugin may take a minute, and goes on behind the requests."""
 
-PLUGIN_TIMEOUT_SECONDS = 60.0
-"""A plugin may talk to an identity provider; one that hangs must not hang us."""
+EXPIRY_MARGIN_SECONDS = 30.0
+"""A plugin's credential is replaced so long before its end, or at half its life if that is later:
+clocks differ, requests take time."""
+
+TELL_AGAIN_SECONDS = 86_400.0
+"""How often the log repeats that credentials are about to end."""
 
 
 class Source(Protocol):
@@ -70,13 +83,12 @@ class Source(Protocol):
     def where(self) -> str:
         """What to call it in messages."""
 
-    @property
-    def valid_seconds(self) -> float:
-        """How long the last load may be used."""
-
 
 class ReloadingCredentials:
-    """Keep the access of a source fresh; satisfies `sessions.Credentials`."""
+    """Keep the access of a source fresh; satisfies `sessions.Credentials`.
+
+    One reading at a time, in a task of its own: a request that gives up does not end it.
+    """
 
     def __init__(
         self,
@@ -84,6 +96,7 @@ class ReloadingCredentials:
         *,
         name: str,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
         on_moved: Callable[[], None] | None = None,
     ) -> None:
         """With `on_moved` the access never leads elsewhere: a file that does is only told of."""
@@ -92,11 +105,13 @@ class ReloadingCredentials:
         self._source = source
         self._name = name
         self._clock = clock
-        self._lock = asyncio.Lock()
+        self._wall_clock = wall_clock
+        self._reading: asyncio.Task[None] | None = None
+        self._is_closed = False
         self._access = Access(server="")
         self._material: TlsMaterial | None = None
         self._tls: ssl.SSLContext | None = None
-        self._load_at = self._renew_at = float("-inf")
+        self._load_at = self._renew_at = self._tell_at = float("-inf")
 
     async def start(self) -> None:
         """Load for the first time.
@@ -106,43 +121,86 @@ class ReloadingCredentials:
         """
         await self._load(force=False)
 
+    def known(self) -> Access:
+        """Return what is known now; a new reading begins where it is due."""
+        if self._clock() >= self._load_at:
+            self._begin(force=False)
+        return self._access
+
     async def current(self) -> Access:
         """Return the access, read again when its time is over."""
         if self._clock() >= self._load_at:
-            async with self._lock:
-                if self._clock() >= self._load_at:
-                    await self._try_load(force=False)
+            reading = self._begin(force=False)
+            if reading is not None:
+                await asyncio.wait({reading}, timeout=None if self._is_over else PATIENCE_SECONDS)
         return self._access
 
     async def renew(self, refused: Access) -> Access:
         """Return what is newer than `refused`; itself where that was tried a moment ago."""
-        async with self._lock:
-            if self._access is refused and self._clock() >= self._renew_at:
+        while self._access is refused:
+            reading = self._reading
+            if reading is None:
+                if self._clock() < self._renew_at:
+                    break
                 self._renew_at = self._clock() + RENEW_SECONDS
-                await self._try_load(force=True)
+                reading = self._begin(force=True)
+            if reading is None:
+                break
+            await asyncio.wait({reading})
         return self._access
+
+    async def aclose(self) -> None:
+        """End a reading that is under way; what is known stays."""
+        self._is_closed = True
+        if (reading := self._reading) is not None:
+            reading.cancel()
+            await asyncio.wait({reading})
+
+    @property
+    def _is_over(self) -> bool:
+        expiry = self._access.expiry
+        return expiry is not None and self._wall_clock() >= expiry.at
+
+    def _begin(self, *, force: bool) -> asyncio.Task[None] | None:
+        """Return the reading that is under way, or a new one; None once closed."""
+        if self._reading is None and not self._is_closed:
+            self._reading = asyncio.ensure_future(self._try_load(force=force))
+            self._reading.add_done_callback(self._ended)
+        return self._reading
+
+    def _ended(self, _reading: asyncio.Task[None]) -> None:
+        self._reading = None
 
     async def _try_load(self, *, force: bool) -> None:
         try:
             await self._load(force=force)
         except ConfigError as error:
-            self._load_at = self._clock() + RENEW_SECONDS
-            log.warning("credentials not renewed", cluster=self._name, error=str(error))
+            self._tell_failure(str(error))
+        except Exception as error:  # noqa: BLE001  whatever it is may quote what was read
+            self._tell_failure(type(error).__name__)
+
+    def _tell_failure(self, said: str) -> None:
+        self._load_at = self._clock() + RENEW_SECONDS
+        log.warning("credentials not renewed", cluster=self._name, error=said)
 
     async def _load(self, *, force: bool) -> None:
         access, material = await self._source.load(force=force)
         self._keep_place(access, material)
         if material != self._material:
-            self._tls = None
+            tls = None
             if access.server.startswith("https://"):
-                self._tls = await asyncio.to_thread(build_tls, material, where=self._source.where)
-            self._material = material
-        self._access = replace(access, tls=self._tls)
-        self._load_at = self._clock() + self._source.valid_seconds
+                tls = await asyncio.to_thread(build_tls, material, where=self._source.where)
+            self._material, self._tls = material, tls
+        access = replace(access, tls=self._tls)
+        # Where nothing changed the old one stays, so that a 401 knows what was refused.
+        if force or access.content != self._access.content:
+            self._access = access
+        self._load_at = self._clock() + RELOAD_SECONDS
+        self._tell_expiry()
 
     def _keep_place(self, access: Access, material: TlsMaterial) -> None:
         """Refuse to go where another cluster may be: only a new client may ask who is there."""
-        place = (access.server, access.server_hostname, access.proxy, material.authority)
+        place = (*access.place, material.authority)
         if self._on_moved is not None and self._place not in (None, place):
             self._on_moved()
             raise ConfigError(
@@ -150,33 +208,66 @@ class ReloadingCredentials:
             )
         self._place = place
 
+    def _tell_expiry(self) -> None:
+        """Warn before the credentials end, again and again, but rarely."""
+        expiry = self._access.expiry
+        if expiry is None or self._wall_clock() < expiry.warn_at or self._clock() < self._tell_at:
+            return
+        self._tell_at = self._clock() + TELL_AGAIN_SECONDS
+        log.warning(
+            "credentials end: replace them, no restart is needed",
+            cluster=self._name,
+            what=expiry.what,
+            ends_at=expiry.instant,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """As whom we come: what goes into a header, and a certificate that replaces the entry's."""
+
+    token: str = field(default="", repr=False)
+    basic: tuple[str, str] | None = field(default=None, repr=False)
+    certificate: bytes | None = field(default=None, repr=False)
+    key: bytes | None = field(default=None, repr=False)
+    expiry: Expiry | None = None
+
+    @property
+    def authorization(self) -> str:
+        """The value of the header Authorization, "" where there is none."""
+        if self.token:
+            return f"Bearer {self.token}"
+        if self.basic is not None:
+            both = ":".join(self.basic).encode()
+            return "Basic " + base64.b64encode(both).decode()
+        return ""
+
 
 class KubeconfigSource:
     """One context of a kubeconfig file."""
 
     def __init__(
-        self, path: Path, context: str | None, *, wall_clock: Callable[[], float] = time.time
+        self,
+        path: Path,
+        context: str | None,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._path = path.expanduser()
         self._context = context
         self._wall_clock = wall_clock
+        self._environ = environ
         self._entry: Entry | None = None
-        self._loader: KubeConfigLoader | None = None
-        self._plugin_said: Mapping[str, Any] | None = None
-        self._expires_at: float | None = None
+        self._oidc: OidcTokens | None = None
+        self._plugin_said: PluginCredential | None = None
+        self._plugin_expiry: Expiry | None = None
+        self._ask_plugin_at = math.inf
 
     @property
     def where(self) -> str:
         """What to call it in messages."""
         return f"kubeconfig {self._path}"
-
-    @property
-    def valid_seconds(self) -> float:
-        """Until files are read again, or the plugin's token nears its end."""
-        if self._expires_at is None:
-            return RELOAD_SECONDS
-        left = self._expires_at - self._wall_clock() - EXPIRY_MARGIN_SECONDS
-        return min(RELOAD_SECONDS, max(RENEW_SECONDS, left))
 
     async def load(self, *, force: bool) -> tuple[Access, TlsMaterial]:
         """Read the file, its certificates and the token."""
@@ -184,65 +275,70 @@ class KubeconfigSource:
         # `kubectl config use-context` on that file later must not move us to another cluster.
         self._context = entry.context
         material = await asyncio.to_thread(read_tls, entry)
-        if self._loader is None or entry != self._entry:
-            self._entry, self._loader, self._plugin_said = entry, _loader_for(entry), None
-        token = await _token_of(entry, self._loader)
-        if "exec" in entry.user:
-            said = await self._ask_plugin(entry, force=force)
-            token = f"Bearer {said['token']}" if said.get("token") else token
-            material = _with_plugin_certificate(entry, material, said)
+        if entry != self._entry:
+            self._entry, self._oidc, self._plugin_said = entry, None, None
+        proof = await self._prove(entry, force=force)
+        if proof.certificate:
+            material = replace(material, certificate=proof.certificate, key=proof.key)
+        proxy = _proxy_of(entry, self._environ)
+        headers = [*authorization(proof.authorization, where=self.where), *impersonation_of(entry)]
+        if proxy is not None and not proxy.is_socks and entry.server.startswith("http://"):
+            headers += proxy.headers.items()  # without a tunnel the request itself goes to it
+        password = proof.basic[1] if proof.basic is not None else ""
         access = Access(
-            server=str(entry.cluster["server"]).rstrip("/"),
-            server_hostname=entry.cluster.get("tls-server-name"),
-            proxy=_proxy_of(entry),
-            headers=_headers(token, where=self.where),
+            server=entry.server,
+            server_hostname=_server_hostname(entry, proxy),
+            proxy=proxy,
+            headers=tuple(headers),
+            expiry=earliest((proof.expiry, _expiry_of_material(entry, material, proof))),
+            concealed=to_conceal(tuple(headers), proxy, password),
         )
         return access, material
 
-    async def _ask_plugin(self, entry: Entry, *, force: bool) -> Mapping[str, Any]:
-        expired = self._expires_at is not None and (
-            self._wall_clock() >= self._expires_at - EXPIRY_MARGIN_SECONDS
+    async def _prove(self, entry: Entry, *, force: bool) -> Proof:
+        """Collect what says who we are; a token in the kubeconfig outranks a plugin's."""
+        token = await asyncio.to_thread(read_token, entry)
+        is_file = bool(entry.user.get("tokenFile"))
+        what = "tokenFile" if is_file else "token"
+        if "auth-provider" in entry.user and not token:
+            token = await self._ask_provider(entry, force=force)
+            what, is_file = "OpenID token", True
+        said, plugin_expiry = PluginCredential(), None
+        if "exec" in entry.user and not token:
+            said, plugin_expiry = await self._ask_plugin(entry, force=force)
+        token_expiry = expiry_of_token(token, what=what, is_renewed=is_file)
+        return Proof(
+            token=token or said.token,
+            basic=basic_of(entry),
+            certificate=said.certificate,
+            key=said.key,
+            expiry=earliest((token_expiry, plugin_expiry)),
         )
-        if self._plugin_said is None or expired or force:
-            self._plugin_said = await _run_plugin(entry)
-            self._expires_at = _expiry_of(entry, self._plugin_said)
-        return self._plugin_said
 
-
-class ServiceAccountSource:
-    """The service account of the pod this process runs in."""
-
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
-        self._folder = folder
-        self._environ = dict(environ)
-
-    where = "service account of this pod"
-    valid_seconds = RELOAD_SECONDS
-
-    async def load(self, *, force: bool) -> tuple[Access, TlsMaterial]:
-        """Read the projected token and the cluster's authority."""
-        return await asyncio.to_thread(self._read)
-
-    def _read(self) -> tuple[Access, TlsMaterial]:
-        configuration, certificate = Configuration(), self._folder / "ca.crt"
-        try:
-            loader = InClusterConfigLoader(
-                token_filename=str(self._folder / "token"),
-                cert_filename=str(certificate),
-                try_refresh_token=False,
-                environ=self._environ,
+    async def _ask_provider(self, entry: Entry, *, force: bool) -> str:
+        provider = entry.user["auth-provider"]
+        kind = provider.get("name") if isinstance(provider, dict) else None
+        if kind != "oidc":
+            raise entry.wrong(
+                "user.auth-provider", "expected oidc; others are exec plugins since Kubernetes 1.26"
             )
-            loader.load_and_set(configuration)
-            authority = certificate.read_bytes()
-        except (ConfigException, OSError) as error:
-            raise ConfigError(
-                f"no kubeconfig is given and this is no pod with a service account ({error}); "
-                f"name a kubeconfig file, or run in a pod with automountServiceAccountToken"
-            ) from error
-        token = str(configuration.api_key.get("BearerToken") or "")
-        server = str(configuration.host)
-        access = Access(server=server, headers=_headers(token, where=self.where))
-        return access, TlsMaterial(authority=authority)
+        if self._oidc is None:
+            self._oidc = OidcTokens(entry=entry)
+        return await self._oidc.token(now=self._wall_clock(), force=force, environ=self._environ)
+
+    async def _ask_plugin(
+        self, entry: Entry, *, force: bool
+    ) -> tuple[PluginCredential, Expiry | None]:
+        now = self._wall_clock()
+        if self._plugin_said is None or force or now >= self._ask_plugin_at:
+            said = await ask_plugin(entry, self._environ)
+            expiry = _expiry_of_plugin(said, now, what=f"plugin {read_plugin(entry).name}")
+            self._plugin_said, self._plugin_expiry = said, expiry
+            self._ask_plugin_at = math.inf
+            if expiry is not None:
+                half = (expiry.at - now) / 2
+                self._ask_plugin_at = expiry.at - max(0.0, min(EXPIRY_MARGIN_SECONDS, half))
+        return self._plugin_said, self._plugin_expiry
 
 
 async def connect(  # noqa: PLR0913  each has a default that most keep
@@ -266,11 +362,14 @@ async def connect(  # noqa: PLR0913  each has a default that most keep
     Raises:
         ConfigError: what is wrong, in which file, and what to do.
     """
-    source: Source = (
-        ServiceAccountSource(service_account, environ)
-        if kubeconfig is None
-        else KubeconfigSource(kubeconfig, context)
-    )
+    source: Source
+    if kubeconfig is None:
+        # Here, not above: kubernetes_asyncio takes 39 MB and half a second, which only pods need.
+        from federate.cluster.serviceaccount import ServiceAccountSource
+
+        source = ServiceAccountSource(service_account, environ)
+    else:
+        source = KubeconfigSource(kubeconfig, context, environ=environ)
     credentials = ReloadingCredentials(source, name=name, on_moved=on_moved)
     await credentials.start()
     return ClusterClient(
@@ -282,94 +381,44 @@ async def connect(  # noqa: PLR0913  each has a default that most keep
     )
 
 
-def _loader_for(entry: Entry) -> KubeConfigLoader:
-    """Give the loader only what is left to it: tokens.
+def _proxy_of(entry: Entry, environ: Mapping[str, str]) -> Proxy | None:
+    """Return the context's proxy, else the environment's, as kubectl does."""
+    written = entry.cluster.get("proxy-url")
+    found = str(written) if written else proxy_in_environment(entry.server, environ)
+    if not found:
+        return None
+    proxy = parse_proxy(found)
+    if proxy is None:
+        key = "proxy-url" if written else "the proxy of the environment"
+        raise entry.wrong(key, "expected an http://, https:// or socks5:// proxy")
+    return proxy
 
-    Certificates are kept from it because it writes them to files that outlive us, plugins because
-    it hides their expiry.
-    """
-    ours = ("exec", "client-certificate", "client-key")
-    user = {
-        key: value for key, value in entry.user.items() if key.removesuffix("-data") not in ours
-    }
-    name = entry.context
-    return KubeConfigLoader(
-        config_dict={
-            "current-context": name,
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-            "clusters": [{"name": name, "cluster": {"server": entry.cluster["server"]}}],
-            "users": [{"name": name, "user": user}],
-        },
-        config_base_path=str(entry.path.parent),
+
+def _server_hostname(entry: Entry, proxy: Proxy | None) -> str | None:
+    name = entry.cluster.get("tls-server-name")
+    if name and proxy is not None and proxy.is_socks:
+        raise entry.wrong("tls-server-name", "cannot be used with a socks5:// proxy")
+    return str(name) if name else None
+
+
+def _expiry_of_material(entry: Entry, material: TlsMaterial, proof: Proof) -> Expiry | None:
+    if material.certificate is None or proof.certificate is not None:
+        return None
+    is_file = not entry.user.get("client-certificate-data")
+    return expiry_of_certificate(
+        material.certificate, what="client certificate", is_renewed=is_file
     )
 
 
-async def _token_of(entry: Entry, loader: KubeConfigLoader) -> str:
-    configuration = Configuration()
-    try:
-        await loader.load_and_set(configuration)
-    except Exception as error:  # noqa: BLE001  its providers raise anything, and quote what they read
-        raise entry.wrong("user", f"no usable credentials ({type(error).__name__})") from None
-    return str(configuration.api_key.get("BearerToken") or "")
-
-
-async def _run_plugin(entry: Entry) -> Mapping[str, Any]:
-    plugin = entry.user["exec"]
-    if not isinstance(plugin, dict) or not (plugin.get("command") and plugin.get("apiVersion")):
-        raise entry.wrong("user.exec", "expected command and apiVersion")
-    command = Path(str(plugin["command"])).name
-    try:
-        async with asyncio.timeout(PLUGIN_TIMEOUT_SECONDS):
-            said = await ExecProvider(ConfigNode("exec", plugin)).run()
-    except FileNotFoundError as error:
-        raise entry.wrong("user.exec", f"the plugin {command} is not installed here") from error
-    except Exception:  # noqa: BLE001  the provider raises anything, and quotes what was printed
-        raise entry.wrong(
-            "user.exec", f"the plugin {command} failed; run it by hand to see why"
-        ) from None
-    if not isinstance(said, dict) or not (said.get("token") or said.get("clientCertificateData")):
-        raise entry.wrong("user.exec", f"the plugin {command} gave no token and no certificate")
-    return said
-
-
-def _expiry_of(entry: Entry, said: Mapping[str, Any]) -> float | None:
-    if not (stamp := said.get("expirationTimestamp")):
-        return None
-    try:
-        expires_at: float = parse_rfc3339(stamp).timestamp()
-    except (ValueError, AttributeError) as error:
-        raise entry.wrong("user.exec", "the plugin's expirationTimestamp is no time") from error
-    return expires_at
-
-
-def _with_plugin_certificate(
-    entry: Entry, material: TlsMaterial, said: Mapping[str, Any]
-) -> TlsMaterial:
-    certificate, key = said.get("clientCertificateData"), said.get("clientKeyData")
-    if not certificate:
-        return material
-    if not key:
-        raise entry.wrong("user.exec", "the plugin gave a certificate without its key")
-    return replace(material, certificate=str(certificate).encode(), key=str(key).encode())
-
-
-def _headers(token: str, *, where: str) -> Mapping[str, str]:
-    value = token.strip()
-    if not value:
-        return {}
-    if not value.isascii() or not value.isprintable():
-        raise ConfigError(f"{where}: the token holds characters that no HTTP header may hold")
-    return {"Authorization": value}
-
-
-def _proxy_of(entry: Entry) -> str | None:
-    """Return the context's proxy, else the environment's, as kubectl does."""
-    server = urlsplit(str(entry.cluster["server"]))
-    proxy = entry.cluster.get("proxy-url")
-    if not proxy and not proxy_bypass(server.netloc):
-        proxy = getproxies().get(server.scheme)
-    if not proxy:
-        return None
-    if urlsplit(str(proxy)).scheme not in ("http", "https"):
-        raise entry.wrong("proxy-url", "expected an http:// or https:// proxy")
-    return str(proxy)
+def _expiry_of_plugin(said: PluginCredential, now: float, *, what: str) -> Expiry | None:
+    stated = (
+        expiry_between(now, said.expires_at, what=what, is_renewed=True)
+        if said.expires_at is not None
+        else None
+    )
+    certified = (
+        expiry_of_certificate(said.certificate, what=what, is_renewed=True)
+        if said.certificate
+        else None
+    )
+    return earliest((stated, certified, expiry_of_token(said.token, what=what, is_renewed=True)))

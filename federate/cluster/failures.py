@@ -7,12 +7,13 @@ and `client`; a message carries the server's own words, cut, and never a header 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import orjson
 
+from federate.cluster.conceal import conceal
 from federate.errors import (
     AlreadyExists,
     ClusterError,
@@ -30,6 +31,9 @@ from federate.model.objects import JsonObject
 
 MOST_RETRY_AFTER_SECONDS = 300.0
 """A longer wish is cut: a wrong clock or a bad proxy must not silence us for hours."""
+
+MOST_READ = 65_536
+"""Of what a server says. Much more than a message keeps: a secret that is cut is not recognised."""
 
 _BY_STATUS: Mapping[int, type[ClusterError]] = {
     400: Rejected,
@@ -50,17 +54,19 @@ class Attempt:
     cluster: str
     verb: str
     subject: str
+    concealed: tuple[str, ...] = field(default=(), repr=False)
+    """What the server may repeat of our request, and no message may hold."""
 
     def failure(
         self, kind: type[ClusterError], detail: str, *, reason: str = "", status: int = 0
     ) -> ClusterError:
         """Build the error of that kind."""
         return kind(
-            detail,
+            conceal(detail[:MOST_READ], self.concealed),
             cluster=self.cluster,
             verb=self.verb,
             subject=self.subject,
-            reason=reason,
+            reason=conceal(reason, self.concealed),
             status=status,
         )
 
@@ -74,7 +80,7 @@ def refused(
         parse_status(body),
         status=status,
         retry_after=headers.get("Retry-After", ""),
-        text=body[:1024].decode("utf-8", "replace"),
+        text=body[:MOST_READ].decode("utf-8", "replace"),
     )
 
 
@@ -145,12 +151,7 @@ def _seconds(wish: str) -> float:
     return (instant.astimezone(UTC) - datetime.now(UTC)).total_seconds()
 
 
-def unreachable(attempt: Attempt, error: BaseException) -> Unreachable:
+def unreachable(attempt: Attempt, error: BaseException) -> ClusterError:
     """Map a failure of the transport."""
     what = type(error).__name__ if isinstance(error, TimeoutError) else str(error)
-    return Unreachable(
-        f"no answer: {what or type(error).__name__}",
-        cluster=attempt.cluster,
-        verb=attempt.verb,
-        subject=attempt.subject,
-    )
+    return attempt.failure(Unreachable, f"no answer: {what or type(error).__name__}")

@@ -10,12 +10,17 @@ from __future__ import annotations
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import aiohttp
+
+from federate.cluster.conceal import forms_of
+from federate.cluster.proxies import Proxy
+from federate.errors import ConfigError
+from federate.model.expiry import Expiry
 
 CONNECTIONS = 100
 """Per API server, watches included. Fewer: requests queue. More: the server's memory suffers."""
@@ -28,6 +33,10 @@ MAX_AGE_SECONDS = 600.0
 replicas behind a load balancer and a changed DNS name is seen. Shorter: more TLS handshakes."""
 
 
+Headers = tuple[tuple[str, str], ...]
+"""Header lines; a name may stand in several."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Access:
     """How to reach an API server and as whom. Never printed with its headers."""
@@ -35,12 +44,46 @@ class Access:
     server: str
     tls: ssl.SSLContext | None = None
     server_hostname: str | None = None
-    proxy: str | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proxy: Proxy | None = field(default=None, repr=False)
+    headers: Headers = field(default=(), repr=False)
+    expiry: Expiry | None = None
+    """When the credentials end, where that is known."""
+    concealed: tuple[str, ...] = field(default=(), repr=False)
+    """What no message may hold, in all its forms."""
+
+    def through(self) -> dict[str, Any]:
+        """Return what a request has to say about an HTTP proxy; fresh, since aiohttp adds to it."""
+        if self.proxy is None or self.proxy.is_socks:
+            return {}
+        return {"proxy": self.proxy.url, "proxy_headers": self.proxy.headers}
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Return where it leads, whoever we are there."""
+        return (self.server, self.server_hostname, self.proxy and self.proxy.url)
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """Return all there is, to see whether anything changed."""
+        return (self.place, self.tls, self.proxy, self.headers, self.expiry, self.concealed)
+
+
+def to_conceal(headers: Headers, proxy: Proxy | None, *more: str) -> tuple[str, ...]:
+    """Return what no message may hold, of a request's headers, its proxy, and `more`."""
+    secrets = [*more]
+    for name, value in headers:
+        if name.lower() in ("authorization", "proxy-authorization"):
+            secrets += [value.partition(" ")[2] or value]
+    if proxy is not None:
+        secrets += [proxy.password, proxy.authorization.partition(" ")[2]]
+    return forms_of(secrets)
 
 
 class Credentials(Protocol):
-    """Keeps an `Access` fresh. Neither method raises: a stale access meets a 401."""
+    """Keeps an `Access` fresh. No method raises: a stale access meets a 401."""
+
+    def known(self) -> Access:
+        """Return what is known now; a new reading begins where it is due."""
 
     async def current(self) -> Access:
         """Return what to use now, refreshed if that is due."""
@@ -48,11 +91,14 @@ class Credentials(Protocol):
     async def renew(self, refused: Access) -> Access:
         """Return a newer access after a 401, or `refused` itself where there is none."""
 
+    async def aclose(self) -> None:
+        """End what goes on behind the requests."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Pool:
     session: aiohttp.ClientSession
-    tls: ssl.SSLContext | None
+    identity: tuple[object, ...]
     retire_at: float
     users: int = 0
     retired: bool = False
@@ -99,7 +145,7 @@ class SessionPools:
         for pool in list(self._pools):
             if pool.retired:
                 continue
-            if pool.tls is access.tls and now < pool.retire_at:
+            if pool.identity == _identity(access) and now < pool.retire_at:
                 return pool
             pool.retired = True
             if not pool.users:
@@ -107,25 +153,38 @@ class SessionPools:
         return self._open(access, now)
 
     def _open(self, access: Access, now: float) -> _Pool:
-        connector = aiohttp.TCPConnector(
-            limit=self._connections,
-            keepalive_timeout=IDLE_SECONDS,
-            ssl=access.tls if access.tls is not None else True,
-        )
         session = aiohttp.ClientSession(
-            connector=connector,
+            connector=self._connector(access),
             cookie_jar=aiohttp.DummyCookieJar(),
             middlewares=(_only_reads_are_repeated,),
         )
         age = self._max_age_seconds * (1.0 + 0.2 * self._jitter())
-        pool = _Pool(session=session, tls=access.tls, retire_at=now + age)
+        pool = _Pool(session=session, identity=_identity(access), retire_at=now + age)
         self._pools.append(pool)
         return pool
+
+    def _connector(self, access: Access) -> aiohttp.BaseConnector:
+        options: dict[str, Any] = {
+            "limit": self._connections,
+            "keepalive_timeout": IDLE_SECONDS,
+            "ssl": access.tls if access.tls is not None else True,
+        }
+        if access.proxy is None or not access.proxy.is_socks:
+            return aiohttp.TCPConnector(**options)
+        from federate.cluster.socks import socks_connector  # few need that library
+
+        return socks_connector(access.proxy, **options)
 
     async def _close(self, pool: _Pool) -> None:
         if pool in self._pools:
             self._pools.remove(pool)
         await pool.session.close()
+
+
+def _identity(access: Access) -> tuple[object, ...]:
+    """Return what connections are made with; requests on them may differ in their headers."""
+    is_socks = access.proxy is not None and access.proxy.is_socks
+    return (access.tls, access.proxy if is_socks else None)
 
 
 class LostReply(aiohttp.ClientConnectionError):
@@ -145,3 +204,16 @@ async def _only_reads_are_repeated(
         if request.method == "GET":
             raise
         raise LostReply(str(error)) from error
+
+
+def authorization(value: str, *, where: str) -> tuple[tuple[str, str], ...]:
+    """Return the header Authorization, none for an empty value.
+
+    Raises:
+        ConfigError: no HTTP header may hold that.
+    """
+    if not value:
+        return ()
+    if not value.isascii() or not value.isprintable():
+        raise ConfigError(f"{where}: the token holds characters that no HTTP header may hold")
+    return (("Authorization", value),)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import datetime
-import ipaddress
 import json
 import ssl
 import stat
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from aiohttp import web
-from aiohttp.test_utils import TestServer
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from structlog.testing import capture_logs
 
 from federate.cluster.client import ClusterClient
 from federate.cluster.connect import (
@@ -37,62 +30,18 @@ from federate.cluster.connect import (
 from federate.cluster.kubeconfig import load_identity
 from federate.cluster.sessions import Access
 from federate.errors import ConfigError, Unauthorized, Unreachable
-
-ENDS = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
-BEGINS = ENDS - datetime.timedelta(days=2)
-
-
-@dataclass
-class Issued:
-    certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
-
-    @property
-    def pem(self) -> bytes:
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
-
-    @property
-    def key_pem(self) -> bytes:
-        return self.key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-
-
-def issue(name: str, by: Issued | None = None) -> Issued:
-    """Issue a certificate, as plain as clusters have them: no key identifiers."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    if name == "elsewhere":
-        names = names[:1]
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(by.certificate.subject if by else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(BEGINS)
-        .not_valid_after(ENDS)
-        .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-    )
-    return Issued(builder.sign(by.key if by else key, hashes.SHA256()), key)
-
-
-@dataclass
-class Authority:
-    ca: Issued = field(default_factory=lambda: issue("ca"))
-
-    def server_tls(self, folder: Path, name: str) -> ssl.SSLContext:
-        pair = issue(name, self.ca)
-        file = folder / f"{name}.pem"
-        file.write_bytes(pair.pem + pair.key_pem)
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=self.ca.pem.decode())
-        tls.load_cert_chain(file)
-        tls.verify_mode = ssl.CERT_OPTIONAL
-        return tls
+from federate.model.expiry import FIXED_NOTICE_SECONDS, Expiry
+from tests.support.credentials import (
+    Authority,
+    embed,
+    exec_credential,
+    issue,
+    jwt,
+    kubeconfig,
+    plugin,
+    plugin_of,
+    server_of,
+)
 
 
 @pytest.fixture(scope="module")
@@ -108,57 +57,6 @@ def no_files_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     yield
     assert list(scratch.iterdir()) == []
-
-
-@asynccontextmanager
-async def server_of(
-    authority: Authority, folder: Path, *, name: str = "kubernetes", good: str = ""
-) -> AsyncIterator[str]:
-    """Echo who calls: the certificate's name and the Authorization header.
-
-    With `good`, any other token is refused.
-    """
-
-    async def echo(request: web.Request) -> web.StreamResponse:
-        assert request.transport is not None
-        peer = request.transport.get_extra_info("peercert") or {}
-        subject = {k: v for part in peer.get("subject", ()) for k, v in part}
-        token = request.headers.get("Authorization", "")
-        if good and token != good:
-            return web.json_response({"kind": "Status", "message": "who?"}, status=401)
-        return web.json_response({"name": subject.get("commonName", ""), "token": token})
-
-    app = web.Application()
-    app.router.add_get("/version", echo)
-    server = TestServer(app, scheme="https")
-    tls = authority.server_tls(folder, name)
-    await server.start_server(ssl=tls, shutdown_timeout=0.1)
-    try:
-        yield f"https://127.0.0.1:{server.port}"
-    finally:
-        await server.close()
-
-
-def embed(content: bytes) -> str:
-    return base64.b64encode(content).decode()
-
-
-def kubeconfig(
-    folder: Path, server: str, *, user: dict[str, Any] | None = None, **cluster: Any
-) -> Path:
-    users = [] if user is None else [{"name": "u", "user": user}]
-    context = {"cluster": "c"} if user is None else {"cluster": "c", "user": "u"}
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
-        "users": users,
-        "contexts": [{"name": "x", "context": context}],
-        "current-context": "x",
-    }
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(content))
-    return path
 
 
 async def who_am_i(client: ClusterClient) -> tuple[str, str]:
@@ -213,19 +111,6 @@ async def test_tokens(authority: Authority, tmp_path: Path) -> None:
         ):
             path = kubeconfig(tmp_path, server, user=user, **ca_of(authority))
             assert await who_am_i(await connect(path, name="east")) == ("", expected)
-
-
-def plugin(folder: Path, status: dict[str, Any], *, code: int = 0) -> dict[str, Any]:
-    """A credential plugin that counts its calls in a file."""
-    version = "client.authentication.k8s.io/v1"
-    said = {"apiVersion": version, "kind": "ExecCredential", "status": status}
-    script = folder / "plugin.py"
-    script.write_text(
-        f"open({str(folder / 'calls')!r}, 'a').write('x')\n"
-        f"print({json.dumps(said)!r})\n"
-        f"raise SystemExit({code})\n"
-    )
-    return {"exec": {"apiVersion": version, "command": sys.executable, "args": [str(script)]}}
 
 
 async def test_a_plugins_token(authority: Authority, tmp_path: Path) -> None:
@@ -292,7 +177,7 @@ async def test_proxies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def proxy_of(**cluster: Any) -> str | None:
         source = KubeconfigSource(kubeconfig(tmp_path, "https://10.0.0.1", **cluster), None)
         access, _ = await source.load(force=False)
-        return access.proxy
+        return access.proxy.url if access.proxy is not None else None
 
     for name in ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
@@ -302,8 +187,13 @@ async def test_proxies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await proxy_of(**{"proxy-url": "http://own:3128"}) == "http://own:3128"
     monkeypatch.setenv("no_proxy", "10.0.0.1")
     assert await proxy_of() is None
-    with pytest.raises(ConfigError, match="proxy-url: expected"):
-        await proxy_of(**{"proxy-url": "socks5://own:1080"})
+    assert await proxy_of(**{"proxy-url": "socks5://own:1080"}) == "socks5://own:1080"
+    for wrong in ("own:3128", "ftp://own", "http://", "http://own:secret"):
+        with pytest.raises(ConfigError, match="proxy-url: expected") as caught:
+            await proxy_of(**{"proxy-url": wrong})
+        assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigError, match="tls-server-name: cannot be used"):
+        await proxy_of(**{"proxy-url": "socks5://own:1080", "tls-server-name": "x"})
 
 
 def test_the_key_is_never_readable_by_others(authority: Authority) -> None:
@@ -322,6 +212,7 @@ def test_the_key_is_never_readable_by_others(authority: Authority) -> None:
 # --- mistakes ----------------------------------------------------------------------------------
 
 SECRET = "c2VjcmV0LXRva2Vu"
+UNUSED_CA = {"certificate-authority-data": SECRET}
 
 
 @pytest.mark.parametrize(
@@ -337,15 +228,36 @@ SECRET = "c2VjcmV0LXRva2Vu"
             {"client-certificate-data": SECRET, "client-key-data": SECRET},
             "client-key: expected a PEM certificate",
         ),
-        ({}, {"tokenFile": "none"}, "user: no usable credentials"),
+        ({}, {"tokenFile": "none"}, "tokenFile: cannot read the file: No such file"),
         ({}, {"token": "secret\u00fctoken"}, "characters that no HTTP header may hold"),
-        ({}, {"auth-provider": {"name": "oidc"}}, "user: no usable credentials"),
+        ({}, {"auth-provider": {"name": "oidc"}}, "user.auth-provider: the id-token is missing"),
+        ({}, {"auth-provider": {"name": "gcp"}}, "user.auth-provider: expected oidc"),
+        ({"insecure-skip-tls-verify": True, **UNUSED_CA}, {}, "either this or a certificate-auth"),
+        ({"server": "https://me:secret@10.0.0.1"}, {}, "without user and password"),
+        ({"server": "https://10.0.0.1:secret"}, {}, "server: expected an https:// address"),
+        ({"proxy-url": "http://me:secret@[x"}, {}, "proxy-url: expected"),
+        ({}, {"client-key": "/x/" + SECRET, "client-certificate-data": SECRET}, "client-key: cann"),
+        ({}, {"as-groups": ["secret"]}, "as: expected a user beside"),
+        ({}, {"as": "secret\n"}, "as: expected names that fit"),
+        ({}, {"as": "x", "as-groups": "secret"}, "as-groups: expected a list"),
+        ({}, {"as": "x", "as-user-extra": {"a": "secret"}}, "as-user-extra: expected lists"),
+        (
+            {},
+            {"exec": {"command": "x", "apiVersion": "v1", "env": [{"name": "a"}]}},
+            "user.exec.env: expected a list",
+        ),
+        (
+            {},
+            {"exec": {"command": "x", "apiVersion": "v1", "interactiveMode": "Always"}},
+            "must ask a person",
+        ),
+        ({}, {"exec": {"command": "/", "apiVersion": "v1"}}, "cannot be started"),
         ({}, {"exec": {"command": "x"}}, "user.exec: expected command and apiVersion"),
         ({}, {"exec": SECRET}, "user.exec: expected command and apiVersion"),
         (
             {},
             {"exec": {"command": "x", "apiVersion": "v1", "args": SECRET}},
-            "user.exec: the plugin x failed",
+            "user.exec.args: expected a list of texts",
         ),
         (
             {},
@@ -375,7 +287,7 @@ async def test_mistakes(
 @pytest.mark.parametrize(
     ("status", "code", "said"),
     [
-        ({"token": "secret"}, 1, "failed; run it by hand"),
+        ({"token": "secret"}, 1, "failed with exit code 1; run it by hand"),
         ({}, 0, "gave no token"),
         ({"clientCertificateData": "secret"}, 0, "a certificate without its key"),
         ({"token": "secret", "expirationTimestamp": "soon"}, 0, "is no time"),
@@ -444,13 +356,15 @@ class Clock:
 
 async def credentials_of(path: Path, clock: Clock) -> ReloadingCredentials:
     source = KubeconfigSource(path, None, wall_clock=lambda: time.time() + clock.now)
-    credentials = ReloadingCredentials(source, name="east", clock=clock)
+    credentials = ReloadingCredentials(
+        source, name="east", clock=clock, wall_clock=lambda: time.time() + clock.now
+    )
     await credentials.start()
     return credentials
 
 
 def token_of(access: Access) -> str:
-    return access.headers["Authorization"].removeprefix("Bearer ")
+    return dict(access.headers)["Authorization"].removeprefix("Bearer ")
 
 
 async def test_rotated_tokens_are_noticed(tmp_path: Path) -> None:
@@ -598,6 +512,317 @@ async def test_a_refused_token_is_replaced(authority: Authority, tmp_path: Path)
             await who_am_i(await connect(path, name="east"))
 
 
+# --- plugins -----------------------------------------------------------------------------------
+
+
+def said_info(folder: Path) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads((folder / "info").read_text())
+    return said
+
+
+def note_info(folder: Path) -> str:
+    return (
+        f"import os; open({str(folder / 'info')!r}, 'w').write(os.environ['KUBERNETES_EXEC_INFO'])"
+    )
+
+
+@pytest.mark.parametrize("wants_cluster", [False, True])
+async def test_what_a_plugin_is_told(
+    authority: Authority, tmp_path: Path, wants_cluster: bool
+) -> None:
+    """A plugin learns that nobody sits there, and about the cluster where it asks for that."""
+    user = plugin_of(
+        tmp_path,
+        note_info(tmp_path),
+        f"print({exec_credential(token='t')!r})",
+        provideClusterInfo=wants_cluster,
+    )
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+    path = kubeconfig(
+        tmp_path,
+        "https://10.0.0.1",
+        user=user,
+        extensions=[extension, {"name": "other", "extension": {}}],
+        **ca_of(authority),
+    )
+    await KubeconfigSource(path, None).load(force=False)
+    cluster = {
+        "server": "https://10.0.0.1",
+        "certificate-authority-data": embed(authority.ca.pem),
+        "config": {"audience": "a"},
+    }
+    expected: dict[str, Any] = {"interactive": False}
+    assert said_info(tmp_path)["spec"] == expected | ({"cluster": cluster} if wants_cluster else {})
+
+
+async def test_a_plugin_beside_the_kubeconfig(tmp_path: Path) -> None:
+    """A command with a slash is found beside the kubeconfig; its environment gets what is set."""
+    script = tmp_path / "bin" / "plugin"
+    script.parent.mkdir()
+    script.write_text(
+        f"#!{sys.executable}\nimport os, sys\n"
+        f"print({exec_credential(token='@')!r}.replace('@', os.environ['ONE'] + sys.argv[1]))\n"
+    )
+    script.chmod(0o700)
+    settings = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "./bin/plugin",
+        "args": ["two"],
+        "env": [{"name": "ONE", "value": "one"}],
+        "interactiveMode": "Never",
+    }
+    path = kubeconfig(tmp_path, "https://10.0.0.1", user={"exec": settings})
+    access, _ = await KubeconfigSource(path, None).load(force=False)
+    assert token_of(access) == "onetwo"
+
+
+async def test_a_plugin_that_complains_at_length(tmp_path: Path) -> None:
+    """What it writes to stderr neither holds it up nor is read."""
+    user = plugin_of(
+        tmp_path,
+        "import sys; sys.stderr.write('x' * 1_000_000)",
+        f"print({exec_credential(token='t')!r})",
+    )
+    path = kubeconfig(tmp_path, "https://10.0.0.1", user=user)
+    access, _ = await KubeconfigSource(path, None).load(force=False)
+    assert token_of(access) == "t"
+
+
+def slow_plugin(folder: Path, **status: Any) -> dict[str, Any]:
+    """A plugin that waits for a file before it ends, from its second call on; so does its child."""
+    gate = str(folder / "gate")
+    return plugin_of(
+        folder,
+        "import os, pathlib, subprocess, sys, time",
+        f"if pathlib.Path({str(folder / 'calls')!r}).exists():",
+        "    child = subprocess.Popen(['sleep', '60'], stdout=1)",
+        f"    open({str(folder / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')",
+        f"    while not pathlib.Path({gate!r}).exists(): time.sleep(0.02)",
+        "    child.kill()",
+        f"open({str(folder / 'calls')!r}, 'a').write('x')",
+        f"print({exec_credential(**status)!r})",
+    )
+
+
+def soon(seconds: float) -> str:
+    instant = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def test_a_slow_plugin_holds_up_no_request(tmp_path: Path) -> None:
+    """While the old token holds, requests go on with it, and the plugin goes on behind them."""
+    clock = Clock()
+    user = slow_plugin(tmp_path, token="t", expirationTimestamp=soon(100))
+    credentials = await credentials_of(kubeconfig(tmp_path, "https://10.0.0.1", user=user), clock)
+    calls = tmp_path / "calls"
+    clock.now = 80.0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):  # a ping that gives up does not end the plugin
+            await credentials.current()
+    started = time.monotonic()
+    first = await credentials.current()
+    assert time.monotonic() - started < 5.0
+    assert calls.read_text() == "x"
+    (tmp_path / "gate").touch()
+    async with asyncio.timeout(20.0):
+        while credentials.known() is first or calls.read_text() == "x":
+            await asyncio.sleep(0.02)
+            clock.now += 0.02
+    assert calls.read_text() == "xx"
+    await credentials.aclose()
+
+
+async def test_a_plugin_is_killed_with_its_children(tmp_path: Path) -> None:
+    """A client that is closed leaves no plugin behind, nor what that started."""
+    clock = Clock()
+    user = slow_plugin(tmp_path, token="t", expirationTimestamp=soon(100))
+    credentials = await credentials_of(kubeconfig(tmp_path, "https://10.0.0.1", user=user), clock)
+    clock.now = 80.0
+    credentials.known()
+    pids = tmp_path / "pids"
+    async with asyncio.timeout(20.0):
+        while not (pids.exists() and len(pids.read_text().split()) == 2):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        await credentials.aclose()
+        while any(lives(int(pid)) for pid in pids.read_text().split()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert credentials.known() is await credentials.current()
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+# --- who we ask to be, and until when ----------------------------------------------------------
+
+
+async def access_of(path: Path) -> Access:
+    access, _ = await KubeconfigSource(path, None).load(force=False)
+    return access
+
+
+async def test_impersonation(tmp_path: Path) -> None:
+    """`as` and what goes with it become headers, a group each in a line of its own."""
+    user = {
+        "token": "t",
+        "as": "jane",
+        "as-uid": "7",
+        "as-groups": ["devs", "ops"],
+        "as-user-extra": {"example.org/scope": ["a", "b"]},
+    }
+    access = await access_of(kubeconfig(tmp_path, "https://10.0.0.1", user=user))
+    assert access.headers == (
+        ("Authorization", "Bearer t"),
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Group", "devs"),
+        ("Impersonate-Group", "ops"),
+        ("Impersonate-Extra-example.org%2Fscope", "a"),
+        ("Impersonate-Extra-example.org%2Fscope", "b"),
+    )
+
+
+async def test_a_token_file_outranks_a_token(tmp_path: Path) -> None:
+    """The file is what rotates; the token beside it is for the time when there is no file yet."""
+    user = {"token": "old", "tokenFile": "token"}
+    path = kubeconfig(tmp_path, "https://10.0.0.1", user=user)
+    assert token_of(await access_of(path)) == "old"
+    (tmp_path / "token").write_text("new\n")
+    assert token_of(await access_of(path)) == "new"
+
+
+async def test_a_proxys_password_is_a_header(tmp_path: Path) -> None:
+    """A server without TLS is asked through the proxy itself, which has to know us."""
+    proxy = {"proxy-url": "http://me:secret-word@proxy:3128"}
+    path = kubeconfig(tmp_path, "http://10.0.0.1", user={"token": "t"}, **proxy)
+    access = await access_of(path)
+    assert dict(access.headers)["Proxy-Authorization"] == "Basic bWU6c2VjcmV0LXdvcmQ="
+    assert "secret-word" in access.concealed
+    path = kubeconfig(tmp_path, "https://10.0.0.1", user={"token": "t"}, **proxy)
+    access = await access_of(path)
+    assert "Proxy-Authorization" not in dict(access.headers)
+    assert access.through()["proxy_headers"]["Proxy-Authorization"].startswith("Basic ")
+
+
+async def test_c72_when_credentials_end(authority: Authority, tmp_path: Path) -> None:
+    """The end is known of certificates, JWTs and what a plugin says; the earliest one counts."""
+    alice = issue("alice", authority.ca)
+    pair = {"client-certificate-data": embed(alice.pem), "client-key-data": embed(alice.key_pem)}
+    ends = alice.certificate.not_valid_after_utc.timestamp()
+    now = float(int(time.time()))
+    token = jwt(iat=now, exp=now + 600)
+    (tmp_path / "token").write_text(token)
+
+    def saying(**status: Any) -> dict[str, Any]:
+        return plugin(Path(tempfile.mkdtemp(dir=tmp_path)), status)
+
+    cases: list[tuple[dict[str, Any], str, float | None]] = [
+        ({"token": "opaque"}, "", None),
+        (pair, "client certificate", ends),
+        ({"token": token}, "token", now + 600),
+        ({"tokenFile": "token"}, "tokenFile", now + 600),
+        ({**pair, "token": token}, "token", now + 600),
+        (saying(token="t"), "", None),
+        (saying(token=token), "plugin python", now + 600),
+        (
+            saying(token=token, expirationTimestamp="2020-01-01T00:00:00Z"),
+            "plugin python",
+            1577836800.0,
+        ),
+        (
+            saying(clientCertificateData=alice.pem.decode(), clientKeyData=alice.key_pem.decode()),
+            "plugin python",
+            ends,
+        ),
+        (
+            {"auth-provider": {"name": "oidc", "config": {"id-token": token}}},
+            "OpenID token",
+            now + 600,
+        ),
+    ]
+    for user, what, at in cases:
+        expiry = (await access_of(kubeconfig(tmp_path, "https://10.0.0.1", user=user))).expiry
+        found = ("", None) if expiry is None else (expiry.what.rstrip("3.1"), expiry.at)
+        assert found == (what, at)
+
+
+async def test_c72_the_log_warns_before_the_end(tmp_path: Path) -> None:
+    """It says what ends and when, once a day, and never the token."""
+    token = jwt(exp=time.time() + 3600)
+    clock = Clock()
+    with capture_logs() as logs:
+        path = kubeconfig(tmp_path, "https://10.0.0.1", user={"token": token})
+        credentials = await credentials_of(path, clock)
+        for clock.now in (RELOAD_SECONDS, 86_399.0, 86_410.0):
+            await credentials.current()
+    warnings = [line for line in logs if line["event"].startswith("credentials end")]
+    assert [(w["cluster"], w["what"]) for w in warnings] == [("east", "token")] * 2
+    assert token not in str(logs)
+
+
+async def test_a_scrape_has_them_read_again(tmp_path: Path) -> None:
+    """A client that asks for nothing, as one that stands by, still knows what the file says."""
+    clock = Clock()
+    path = kubeconfig(tmp_path, "https://10.0.0.1", user={"token": jwt(exp=1000)})
+    credentials = await credentials_of(path, clock)
+    kubeconfig(tmp_path, "https://10.0.0.1", user={"token": jwt(exp=2000)})
+    clock.now = RELOAD_SECONDS
+    async with asyncio.timeout(10.0):
+        while credentials.known().expiry != Expiry(  # noqa: ASYNC110
+            at=2000.0, warn_at=2000.0 - FIXED_NOTICE_SECONDS, what="token"
+        ):
+            await asyncio.sleep(0.01)
+
+
+async def test_files_replaced_one_after_the_other(authority: Authority, tmp_path: Path) -> None:
+    """A new certificate beside the old key changes nothing, nor the old one when it is back."""
+    alice, bob = issue("alice", authority.ca), issue("bob", authority.ca)
+    files = {"client-certificate": "me.crt", "client-key": "me.key"}
+    (tmp_path / "me.crt").write_bytes(alice.pem)
+    (tmp_path / "me.key").write_bytes(alice.key_pem)
+    clock = Clock()
+    credentials = await credentials_of(
+        kubeconfig(tmp_path, "https://10.0.0.1", user=files, **ca_of(authority)), clock
+    )
+    first = await credentials.current()
+    (tmp_path / "me.crt").write_bytes(bob.pem)
+    clock.now += RENEW_SECONDS
+    assert await credentials.current() is first
+    (tmp_path / "me.crt").write_bytes(alice.pem)
+    clock.now += RENEW_SECONDS
+    assert (await credentials.current()).tls is first.tls
+    (tmp_path / "me.crt").write_bytes(bob.pem)
+    (tmp_path / "me.key").write_bytes(bob.key_pem)
+    clock.now += RENEW_SECONDS
+    second = await credentials.current()
+    assert second.tls not in (None, first.tls)
+
+
+async def test_an_unchanged_file_changes_nothing(tmp_path: Path) -> None:
+    """What is read again and found the same is the same, so that a 401 knows what was refused."""
+    clock = Clock()
+    path = kubeconfig(tmp_path, "https://10.0.0.1", user={"token": "t"})
+    credentials = await credentials_of(path, clock)
+    first = await credentials.current()
+    clock.now = RELOAD_SECONDS
+    assert await credentials.current() is first
+
+
+async def test_many_refusals_wait_for_one_renewal(tmp_path: Path) -> None:
+    """Requests that are refused together are repeated together, with the new token."""
+    clock = Clock()
+    path = kubeconfig(tmp_path, "https://10.0.0.1", user={"token": "one"})
+    credentials = await credentials_of(path, clock)
+    first = await credentials.current()
+    kubeconfig(tmp_path, "https://10.0.0.1", user={"token": "two"})
+    renewed = await asyncio.gather(*(credentials.renew(first) for _ in range(5)))
+    assert {token_of(access) for access in renewed} == {"two"}
+    assert len({id(access) for access in renewed}) == 1
+
+
 # --- in a pod ----------------------------------------------------------------------------------
 
 
@@ -619,3 +844,38 @@ async def test_outside_of_a_pod(tmp_path: Path, environ: dict[str, str]) -> None
     """Without a kubeconfig and outside of a pod the user learns what to do."""
     with pytest.raises(ConfigError, match="name a kubeconfig file, or run in a pod"):
         await connect(None, name="hub", service_account=tmp_path, environ=environ)
+
+
+@pytest.mark.parametrize(
+    ("token", "environ", "said"),
+    [
+        ("t", {}, "Service host/port is not set"),
+        (
+            "",
+            {"KUBERNETES_SERVICE_HOST": "h", "KUBERNETES_SERVICE_PORT": "1"},
+            "Token file exists but empty",
+        ),
+    ],
+)
+async def test_a_service_account_that_cannot_be_used(
+    tmp_path: Path, token: str, environ: dict[str, str], said: str
+) -> None:
+    """What is missing is named."""
+    (tmp_path / "token").write_text(token)
+    (tmp_path / "ca.crt").write_text("ca")
+    with pytest.raises(ConfigError, match=said):
+        await connect(None, name="hub", service_account=tmp_path, environ=environ)
+
+
+async def test_a_service_account_at_an_address_with_colons(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """An IPv6 address stands in brackets; the token's end is known, and it renews itself."""
+    (tmp_path / "token").write_text(jwt(iat=1000, exp=4600))
+    (tmp_path / "ca.crt").write_bytes(authority.ca.pem)
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    client = await connect(None, name="hub", service_account=tmp_path, environ=environ)
+    assert await client.server_url() == "https://[fd00::1]:443"
+    expiry = client.credential_expiry()
+    assert expiry == Expiry(at=4600.0, warn_at=4240.0, what="service account token")
+    await client.aclose()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from federate.cluster.sessions import Access, SessionPools
+from federate.cluster.proxies import parse_proxy
+from federate.cluster.sessions import Access, SessionPools, to_conceal
 
 
 class Bench:
@@ -61,7 +62,7 @@ async def test_another_identity_gets_other_connections() -> None:
     tls = ssl.create_default_context()
     async with b.pools.lend(Access(server="https://x", tls=tls)) as first:
         pass
-    async with b.pools.lend(Access(server="https://x", tls=tls, headers={"A": "b"})) as same:
+    async with b.pools.lend(Access(server="https://x", tls=tls, headers=(("A", "b"),))) as same:
         assert same is first
     async with b.pools.lend(Access(server="https://x", tls=ssl.create_default_context())) as other:
         assert other is not first
@@ -70,4 +71,8 @@ async def test_another_identity_gets_other_connections() -> None:
 
 def test_secrets_are_not_printed() -> None:
     """A token never shows in a log of an access."""
-    assert "secret" not in repr(Access(server="x", headers={"A": "secret"}, proxy="http://secret"))
+    proxy = parse_proxy("http://u:secret@p:3128")
+    headers = (("Authorization", "Bearer secret"),)
+    concealed = to_conceal(headers, proxy)
+    access = Access(server="x", headers=headers, proxy=proxy, concealed=concealed)
+    assert "secret" not in repr(access) + repr(proxy)
