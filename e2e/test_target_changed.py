@@ -5,13 +5,15 @@ What federate does in the other cluster is read from that cluster's own audit lo
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from e2e.support.accounts import account_of
 from e2e.support.manifests import deployment, pod, pod_spec
 from e2e.support.measuring import Measurements
 from e2e.support.pods import (
@@ -105,12 +107,16 @@ class Signpost:
         self.file = file
 
     def lead_to(self, cluster: TestCluster) -> float:
-        """Replace the file, whole, as a tool would; returns when.
+        """Replace the file, whole, as a tool would; returns when."""
+        return self.lead_by(cluster.kubeconfig)
+
+    def lead_by(self, kubeconfig: Path) -> float:
+        """Put another kubeconfig in the place of the file; returns when.
 
         Its context has one name whatever it leads to, as with kubeadm: federate stays with the
         name it began with.
         """
-        content = read_kubeconfig(cluster.kubeconfig)
+        content = read_kubeconfig(kubeconfig)
         names = (content["current-context"], "the-target")
         [chosen] = [c for c in content["contexts"] if c["name"] == names[0]]
         content |= {"current-context": names[1], "contexts": [{**chosen, "name": names[1]}]}
@@ -120,12 +126,21 @@ class Signpost:
 
 @contextmanager
 def signposted(
-    worlds: Worlds, *, node: str, hub: TestCluster, target: TestCluster, folder: Path
+    worlds: Worlds,
+    *,
+    node: str,
+    hub: TestCluster,
+    target: TestCluster,
+    folder: Path,
+    kubeconfig: Path | None = None,
+    arguments: Sequence[str] = (),
 ) -> Iterator[tuple[World, Signpost]]:
-    """Run federate with a kubeconfig of its own for its target."""
+    """Run federate with a kubeconfig of its own for its target: the cluster's, or one given."""
     signpost = Signpost(folder / "target.yaml")
-    signpost.lead_to(target)
-    with worlds.world(node=node, hub=hub, target=target, started=False) as plain:
+    signpost.lead_by(kubeconfig or target.kubeconfig)
+    with worlds.world(
+        node=node, hub=hub, target=target, arguments=arguments, started=False
+    ) as plain:
         options = replace(plain.federate.options, target=signpost.file)
         federate = FederateProcess(options, folder=folder)
         world = replace(plain, federate=federate)
@@ -305,6 +320,50 @@ def test_another_cluster_takes_over_once_it_is_accepted(
         (remedy,) = (line.split()[3:] for line in said.splitlines() if "kubectl" in line)
         target.kubectl(*remedy)
         space.wait("the old mirrors are gone", lambda: not space.mirrors())
+
+
+@pytest.mark.long
+def test_a_confined_federate_is_not_misled_either(
+    worlds: Worlds, hub: TestCluster, target: TestCluster, other: Other, tmp_path: Path
+) -> None:
+    """It may read one namespace only, and the other cluster has one of that name."""
+    team = f"e2e-team-{uuid4().hex[:4]}"
+    rights = ("--side", "target", "--namespace", team)
+    with ExitStack() as stack:
+        files = []
+        for cluster in (target, other.cluster):
+            cluster.kubectl("create", "namespace", team)
+            stack.callback(cluster.kubectl, "delete", "namespace", team, "--wait=false")
+            files.append(
+                stack.enter_context(account_of(cluster, *rights, folder=tmp_path, namespace=team))
+            )
+        world, signpost = stack.enter_context(
+            signposted(
+                worlds,
+                node="team",
+                hub=hub,
+                target=target,
+                folder=tmp_path,
+                kubeconfig=files[0],
+                arguments=("--namespaces", f"single={team}", "--capacity", "cpu=4,pods=20"),
+            )
+        )
+        space = Space(world, "team")
+        space.target_namespace = team
+        space.open()
+        before = other.writes()
+        signpost.lead_by(files[1])  # before there is any anchor
+        wait_told(world, "TargetChanged")
+        space.create(pod("late", pod_spec(space.node)))
+        space.hold(
+            "nothing comes of it", lambda: told(world)["reason"] == "TargetChanged", seconds=3.0
+        )
+        signpost.lead_by(files[0])
+        wait_told(world, "TargetAnswers")
+        late = space.wait_running("late")
+        assert other.writes() == before
+        assert set(world.target_record.mirror_uids(team)) == {uid_of(late)}
+        space.close()
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ FederateError
 │   └─ Rejected                     422, and 400: invalid                            slow retry
 ├─ NotOurs                          our name without our mark                        slow retry
 └─ LeadershipLost                   another replica leads                            stop acting
+    └─ VirtualNodeLeft              `federate leave` retires the virtual node        stop for good
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = [
     "Throttled",
     "Unauthorized",
     "Unreachable",
+    "VirtualNodeLeft",
     "disposition_of",
 ]
 
@@ -134,6 +136,10 @@ class NotOurs(FederateError):
 
 class LeadershipLost(FederateError):
     """The leader lease is held by another replica, or could not be renewed in time."""
+
+
+class VirtualNodeLeft(LeadershipLost):
+    """The leader lease says that its virtual node is left for good: nobody leads it any more."""
 
 
 class Disposition(Enum):

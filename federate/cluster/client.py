@@ -17,7 +17,9 @@ from typing import Protocol
 import aiohttp
 import structlog
 from cachetools import LRUCache
+from multidict import CIMultiDict
 
+from federate.cluster.conceal import conceal
 from federate.cluster.failures import Attempt, refused, unreachable
 from federate.cluster.port import PAGE_SIZE, Listing, WatchEvent
 from federate.cluster.sessions import Access, Credentials, SessionPools
@@ -27,6 +29,7 @@ from federate.cluster.wire import (
     collection_call,
     create_call,
     delete_options,
+    eviction,
     object_call,
     parse_event,
     parse_object,
@@ -41,8 +44,9 @@ from federate.errors import (
     Unauthorized,
     Unreachable,
 )
+from federate.model.expiry import Expiry
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
-from federate.model.resources import Resource
+from federate.model.resources import PODS, Resource
 from federate.patch.document import PatchBody
 
 log = structlog.get_logger()
@@ -55,6 +59,10 @@ REQUEST_TIMEOUT_SECONDS = 30.0
 
 SILENCE_SECONDS = 90.0
 """A watch without a byte for so long is dead: bookmarks come about once a minute."""
+
+LEAST_WATCH_SECONDS = 10.0
+"""A watch is not made shorter than that because its credentials end: without better ones the next
+request tells, and a storm of watches would not help."""
 
 # TimeoutError is an OSError; RuntimeError is how aiohttp refuses a session or connection that was
 # closed in the meantime.
@@ -89,6 +97,7 @@ class ClusterClient:
         observer: Observer = ignore_requests,
         pools: SessionPools | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
         self._credentials = credentials
@@ -97,11 +106,17 @@ class ClusterClient:
         self._observer = observer
         self._pools = pools if pools is not None else SessionPools()
         self._clock = clock
+        self._wall_clock = wall_clock
+        self._concealed: tuple[str, ...] = ()
         self._warnings_seen: LRUCache[str, bool] = LRUCache(maxsize=256)
 
     async def server_url(self) -> str:
         """Return the API server's URL, as the kubeconfig has it now."""
         return (await self._credentials.current()).server
+
+    async def access(self) -> Access:
+        """Return how the API server is reached now, for checks that look below HTTP."""
+        return await self._credentials.current()
 
     async def get(self, resource: Resource, key: ObjectKey, *, subresource: str = "") -> JsonDict:
         """Read one object from the quorum."""
@@ -155,13 +170,14 @@ class ClusterClient:
             "watch": "true",
             "resourceVersion": resource_version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(max(1, int(timeout_seconds))),
+            "timeoutSeconds": str(max(1, int(self._before_the_end(timeout_seconds)))),
         }
         call = collection_call(
             "watch", resource, namespace, query=query, metadata_only=metadata_only
         )
-        attempt, lines = self._attempt(call), LineSplitter()
+        lines = LineSplitter()
         async with self._observed(call), self._opened(call, watching=True) as response:
+            attempt = self._attempt(call)
             while chunk := await self._next_chunk(response, attempt):
                 for line in lines.feed(chunk):
                     yield parse_event(line, attempt)
@@ -235,8 +251,39 @@ class ClusterClient:
         except NotFound:
             return None
 
+    async def evict(
+        self, key: ObjectKey, *, uid: str, grace_seconds: int | None = None
+    ) -> JsonDict | None:
+        """Delete that very pod unless a PodDisruptionBudget forbids it; None where it was gone.
+
+        Raises:
+            Throttled: a budget forbids it at the moment.
+            Conflict: the name belongs to another uid.
+        """
+        body = eviction(key, uid=uid, grace_seconds=grace_seconds)
+        call = object_call("create", "POST", PODS, key, subresource="eviction", body=body)
+        try:
+            return await self._json(call)
+        except NotFound:
+            return None
+
+    def _before_the_end(self, seconds: float) -> float:
+        """Bound a watch by the end of the credentials it is opened with.
+
+        API servers do not end it then, but the next one may: the new identity is to be tried while
+        the old one still holds.
+        """
+        expiry = self.credential_expiry()
+        left = expiry.at - self._wall_clock() if expiry is not None else seconds
+        return min(seconds, left) if left > LEAST_WATCH_SECONDS else seconds
+
+    def credential_expiry(self) -> Expiry | None:
+        """Return when the credentials end, as far as that is known; None: it is not."""
+        return self._credentials.known().expiry
+
     async def aclose(self) -> None:
         """Close all connections; whatever is in flight fails as `Unreachable`."""
+        await self._credentials.aclose()
         await self._pools.aclose()
 
     async def _all_pages(self, call: Call) -> Listing:
@@ -255,9 +302,9 @@ class ClusterClient:
             query["continue"] = token
 
     async def _json(self, call: Call) -> JsonDict:
-        attempt = self._attempt(call)
         async with self._observed(call):
             async with self._opened(call, watching=False) as response:
+                attempt = self._attempt(call)
                 try:
                     body = await response.read()
                 except _TRANSPORT_FAILURES as error:
@@ -306,6 +353,7 @@ class ClusterClient:
         self, held: AsyncExitStack, call: Call, access: Access, *, watching: bool
     ) -> aiohttp.ClientResponse:
         """Return a success; what must be released afterwards is pushed on `held`."""
+        self._concealed = access.concealed
         attempt = self._attempt(call)
         if self._pools.closed:
             raise attempt.failure(Unreachable, "the client is closed")
@@ -320,15 +368,18 @@ class ClusterClient:
                     data=call.body,
                     headers=_headers_of(call, access),
                     timeout=self._timeout(watching=watching),
-                    proxy=access.proxy,
                     server_hostname=access.server_hostname,
                     allow_redirects=False,
+                    **access.through(),
                 )
                 held.callback(response.close)
                 self._note_warnings(response)
                 if response.ok and response.status < 300:
                     return response
                 body = await response.read()
+        except aiohttp.ClientResponseError as error:
+            # A proxy's words: as a cause they would be logged as it wrote them.
+            raise unreachable(attempt, error) from None
         except _TRANSPORT_FAILURES as error:
             raise unreachable(attempt, error) from error
         raise refused(attempt, status=response.status, body=body, headers=response.headers)
@@ -346,14 +397,18 @@ class ClusterClient:
         for text in response.headers.getall("Warning", ()):
             if text not in self._warnings_seen:
                 self._warnings_seen[text] = True
-                log.debug("api server warns", cluster=self.name, warning=text[:256])
+                said = conceal(text, self._concealed)[:256]
+                log.debug("api server warns", cluster=self.name, warning=said)
 
     def _attempt(self, call: Call) -> Attempt:
-        return Attempt(cluster=self.name, verb=call.verb, subject=call.subject)
+        return Attempt(
+            cluster=self.name, verb=call.verb, subject=call.subject, concealed=self._concealed
+        )
 
 
-def _headers_of(call: Call, access: Access) -> dict[str, str]:
-    headers = {"Accept": call.accept, "User-Agent": "federate", **access.headers}
+def _headers_of(call: Call, access: Access) -> CIMultiDict[str]:
+    headers = CIMultiDict(access.headers)
+    headers["Accept"], headers["User-Agent"] = call.accept, "federate"
     if call.body is not None:
         headers["Content-Type"] = call.content_type
     return headers

@@ -1,5 +1,8 @@
 """Which cluster is this? The uid of its kube-system namespace (C3, C5).
 
+Where only some namespaces may be read, the uid of the default service account in one of them says
+it too: every cluster makes its own. An anchor would not do, for it is there to be deleted.
+
 A client may come to speak to another cluster: its kubeconfig was replaced, a name or an address
 moved, the cluster was built anew. There everything is absent. So nothing that is absent counts
 before the identity was asked for *after* the absence was seen.
@@ -14,11 +17,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from copy import copy
+from typing import TypeVar
 
 from federate.cluster.port import ClusterPort
 from federate.errors import FederateError, LeadershipLost, Unreachable
 from federate.model.objects import ObjectKey, uid_of
-from federate.model.resources import NAMESPACES
+from federate.model.resources import NAMESPACES, SERVICEACCOUNTS
+
+T = TypeVar("T")
 
 CONFIRM_SECONDS = 10.0
 """How long an identity is waited for. Many may wait behind one read, so it is no whole request's
@@ -28,6 +34,33 @@ patience; shorter, and a slow API server holds up what it could confirm."""
 async def cluster_identity(client: ClusterPort) -> str:
     """Return the cluster's identity; raises ClusterError where it may not be read."""
     return uid_of(await client.get(NAMESPACES, ObjectKey("", "kube-system")))
+
+
+async def namespace_identity(client: ClusterPort, namespace: str) -> str:
+    """Return the identity of the cluster as one of its namespaces tells it.
+
+    Raises:
+        NotFound: there is no such namespace, or its default service account is not made yet.
+        ClusterError: it may not be read.
+    """
+    account = await client.get(SERVICEACCOUNTS, ObjectKey(namespace, "default"))
+    uid = uid_of(account)
+    return f"{namespace}/{uid}" if uid else ""
+
+
+def telling_namespace(identity: str) -> str:
+    """Return which namespace told the identity; "" where the cluster itself did."""
+    namespace, slash, _ = identity.rpartition("/")
+    return namespace if slash else ""
+
+
+def describe_identity(identity: str) -> str:
+    """Say what the identity is the uid of."""
+    namespace = telling_namespace(identity)
+    if not namespace:
+        return f"kube-system uid {identity}"
+    uid = identity.removeprefix(f"{namespace}/")
+    return f"uid {uid} of the default service account in namespace {namespace}"
 
 
 class SharedCheck:
@@ -66,7 +99,7 @@ class SharedCheck:
         self._answered, self._verdict = asked, verdict
 
 
-async def bounded_identity(read: Awaitable[str], *, name: str) -> str:
+async def bounded_identity(read: Awaitable[T], *, name: str) -> T:
     """Return what `read` says of the cluster called `name`, in bounded time.
 
     Raises:

@@ -72,6 +72,7 @@ class _Suspect:
 class Reflector:
     """Keeps `store` like the server's collection; `run` it as a task under supervision.
 
+    With a `namespace` only that part of the store is its own: several may feed one store.
     `matches` says of a full object whether the selectors select it: `verify` needs it, for a GET
     takes no selectors. `synced` is set after the first list. `relists` counts full lists: what
     happened before the last one may have gone unseen; `on_gap` is called for each but the first.
@@ -97,6 +98,7 @@ class Reflector:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.name = name
+        self.namespace = namespace
         self.synced = asyncio.Event()
         self.relists = 0
         self.last_activity_at = float("-inf")
@@ -105,7 +107,6 @@ class Reflector:
         self._resource = resource
         self._store = store
         self._on_change = on_change
-        self._namespace = namespace
         self._label_selector = label_selector
         self._field_selector = field_selector
         self._metadata_only = metadata_only
@@ -158,7 +159,7 @@ class Reflector:
         heard_at = self.last_activity_at
         listing = await self._client.list(
             self._resource,
-            namespace=self._namespace,
+            namespace=self.namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
             resource_version="0",
@@ -193,12 +194,12 @@ class Reflector:
     async def _list(self) -> None:
         listing = await self._client.list(
             self._resource,
-            namespace=self._namespace,
+            namespace=self.namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
             metadata_only=self._metadata_only,
         )
-        changes = self._store.replace(listing.items)
+        changes = self._store.replace(listing.items, namespace=self.namespace)
         self.relists += 1
         if self.relists > 1:
             self._on_gap()
@@ -240,7 +241,7 @@ class Reflector:
         return self._client.watch(
             self._resource,
             resource_version=self._resource_version,
-            namespace=self._namespace,
+            namespace=self.namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
             timeout_seconds=WATCH_SECONDS * (1.0 - 0.2 * self._jitter()),
@@ -280,7 +281,7 @@ class Reflector:
 
     def _suspects(self, items: list[JsonDict]) -> dict[ObjectKey, _Suspect]:
         listed: dict[ObjectKey, JsonDict] = {key_of(item): item for item in items}
-        keys = dict.fromkeys(listed) | dict.fromkeys(self._store.keys())
+        keys = dict.fromkeys(listed) | dict.fromkeys(self._store.keys_in(self.namespace))
         pairs = {key: _Suspect(self._store.get(key), listed.get(key)) for key in keys}
         return {key: pair for key, pair in pairs.items() if not _same(pair.known, pair.listed)}
 

@@ -1,9 +1,10 @@
 """Last-known objects of one reflector: a keyed, indexed mirror of a collection.
 
-One writer (the reflector) feeds it listings and watch events; anybody reads. Everyone who writes
-to the API server opens a `WriteTicket` around the request, so that readers see what was written
-before the watch brings it: the rule is at `Store.writing`. Objects handed out are shared and
-read-only. resourceVersions are compared for equality only, never ordered.
+One writer (the reflector, or one for each of several namespaces) feeds it listings and watch
+events; anybody reads. Everyone who writes to the API server opens a `WriteTicket` around the
+request, so that readers see what was written before the watch brings it: the rule is at
+`Store.writing`. Objects handed out are shared and read-only. resourceVersions are compared for
+equality only, never ordered.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ class Store:
         self._deleted_limit = deleted_limit
         self._deleted: OrderedDict[str, _Deleted] = OrderedDict()
         self._pending: dict[ObjectKey, _Pending] = {}
-        self._gone_unseen: OrderedDict[str, None] = OrderedDict()
+        self._gone_unseen: OrderedDict[str, str] = OrderedDict()
+        """Uid -> namespace."""
         self._tickets: dict[ObjectKey, WriteTicket] = {}
 
     # --- reading -------------------------------------------------------------------------------
@@ -148,6 +150,10 @@ class Store:
     def by_index(self, index: str, value: str) -> list[JsonObject]:
         """Return the objects that the indexer puts under `value`; KeyError for no such index."""
         return [self._objects[key] for key in self._indexes[index].get(value, ())]
+
+    def keys_in(self, namespace: str) -> list[ObjectKey]:
+        """Return the keys of a namespace, all for ""."""
+        return [key for key in self._objects if namespace in ("", key.namespace)]
 
     def keys(self) -> KeysView[ObjectKey]:
         """Return a live view of the keys."""
@@ -179,12 +185,13 @@ class Store:
 
     # --- the reflector's side ------------------------------------------------------------------
 
-    def replace(self, items: Iterable[JsonDict]) -> list[Change]:
+    def replace(self, items: Iterable[JsonDict], *, namespace: str = "") -> list[Change]:
         """Take a fresh, full listing as the truth; return additions, changes, then deletions.
 
-        The listing wins over our own pending writes, and open tickets become doubtful: whether
-        their reply is older or newer than the listing cannot be told; the watch that follows the
-        listing brings it either way.
+        One of a single namespace is the truth there, and says nothing of others. The
+        listing wins over our own pending writes, and open tickets become doubtful: whether their
+        reply is older or newer than the listing cannot be told; the watch that follows the listing
+        brings it either way.
         """
         listed: dict[ObjectKey, JsonDict] = {key_of(item): item for item in items}
         kept = {
@@ -192,16 +199,26 @@ class Store:
             for key, item in listed.items()
             if not _same_version(self._objects.get(key), item)
         }
-        self._pending.clear()
-        self._gone_unseen.clear()
-        for ticket in self._tickets.values():
-            ticket.in_doubt = True
+        self._forget_writes(namespace)
         changes = [self._put(key, obj) for key, obj in kept.items()]
-        vanished = [key for key in self._objects if key not in listed]
+        vanished = [key for key in self.keys_in(namespace) if key not in listed]
         changes += [self._remove(key) for key in vanished]
         for item in listed.values():
             self._deleted.pop(uid_of(item), None)
         return changes
+
+    def _forget_writes(self, namespace: str) -> None:
+        """A listing of the namespace (of all for "") came: it outranks what we know of our own."""
+        for ticket in self._tickets.values():
+            ticket.in_doubt |= namespace in ("", ticket.key.namespace)
+        if not namespace:
+            self._pending.clear()
+            self._gone_unseen.clear()
+            return
+        for key in [key for key in self._pending if key.namespace == namespace]:
+            del self._pending[key]
+        for uid in [uid for uid, where in self._gone_unseen.items() if where == namespace]:
+            del self._gone_unseen[uid]
 
     def apply(self, event: WatchEvent) -> Change | None:
         """Take one watch event; return what readers see changed, if anything."""
@@ -298,7 +315,7 @@ class Store:
             self._pending[ticket.key] = _Pending(uid, None)
             return self._remove(ticket.key)
         if not (ticket.in_doubt or uid in ticket.deleted_uids or uid in self._deleted):
-            self._gone_unseen[uid] = None
+            self._gone_unseen[uid] = ticket.key.namespace
             _bound(self._gone_unseen, self._deleted_limit)
         return None
 
@@ -345,6 +362,6 @@ def _same_version(known: JsonObject | None, obj: JsonObject) -> bool:
     )
 
 
-def _bound(entries: OrderedDict[str, _Deleted] | OrderedDict[str, None], limit: int) -> None:
+def _bound(entries: OrderedDict[str, _Deleted] | OrderedDict[str, str], limit: int) -> None:
     while len(entries) > limit:
         entries.popitem(last=False)

@@ -117,6 +117,17 @@ def delete_options(
     return options
 
 
+def eviction(key: ObjectKey, *, uid: str, grace_seconds: int | None) -> JsonDict:
+    """Build the body of an eviction, which names the uid it means as a delete does."""
+    options = delete_options(uid=uid, resource_version=None, grace_seconds=grace_seconds)
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"namespace": key.namespace, "name": key.name},
+        "deleteOptions": options,
+    }
+
+
 def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     """Return the query parameters of the selectors that are set."""
     both = {"labelSelector": label_selector, "fieldSelector": field_selector}

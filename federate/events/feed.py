@@ -50,19 +50,24 @@ REFUSED_BACK_OFF_SECONDS = 120.0
 
 
 class EventFeed:
-    """Hands `on_event` each Event about a pod of the target, repeats and replays included."""
+    """Hands `on_event` each Event about a pod of the target, repeats and replays included.
+
+    With a `namespace`, of the pods there.
+    """
 
     def __init__(
         self,
         target: ClusterPort,
         on_event: Callable[[JsonObject], None],
         *,
+        namespace: str = "",
         clock: Callable[[], float],
         now: Callable[[], datetime],
         jitter: Callable[[], float],
     ) -> None:
         self._target = target
         self._on_event = on_event
+        self._namespace = namespace
         self._clock = clock
         self._now = now
         self._jitter = jitter
@@ -101,6 +106,7 @@ class EventFeed:
         watch = self._target.watch(
             CORE_EVENTS,
             resource_version=self._resource_version,
+            namespace=self._namespace,
             field_selector=POD_EVENTS,
             timeout_seconds=WATCH_SECONDS * (1.0 - 0.2 * self._jitter()),
         )

@@ -8,7 +8,7 @@ what a hub pod is told is about no mirror.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -32,7 +32,8 @@ MOST_CRASH_PAUSE_SECONDS = 300.0
 class EventRelay:
     """Hands over what the feed brings; `hub_pod_of` finds the hub pod of a mirror's uid.
 
-    The mirror must be, or have been until it went, the one on record on that hub pod.
+    The mirror must be, or have been until it went, the one on record on that hub pod. Each of the
+    `namespaces` is watched by itself, "" stands for all at once; they are asked for by `parts`.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class EventRelay:
         teller: Teller,
         *,
         target_name: str,
+        namespaces: Callable[[], Sequence[str]] = lambda: ("",),
         clock: Callable[[], float],
         now: Callable[[], datetime],
         random: Random,
@@ -49,12 +51,16 @@ class EventRelay:
         self._hub_pod_of = hub_pod_of
         self._target_name = target_name
         self._teller = teller
-        self._feed = EventFeed(target, self.on_event, clock=clock, now=now, jitter=random.random)
+        self._namespaces = namespaces
+        self._feed_of = partial(
+            EventFeed, target, self.on_event, clock=clock, now=now, jitter=random.random
+        )
+        self._feeds: list[EventFeed] = []
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the target lets us watch its Events."""
-        return self._feed.is_open
+        """Tell whether the target lets us watch its Events, everywhere."""
+        return bool(self._feeds) and all(feed.is_open for feed in self._feeds)
 
     def on_event(self, event: JsonObject) -> None:
         """Pass one Event of the target on, if it is about a mirror of ours."""
@@ -66,10 +72,15 @@ class EventRelay:
 
     def parts(self) -> Mapping[str, Callable[[], Coroutine[None, None, None]]]:
         """Name what is run until cancelled; only a lost lease ends it (LeadershipLost)."""
-        return {
-            "events-feed": partial(self._supervised, "events-feed", self._feed.run),
-            "events-teller": partial(self._supervised, "events-teller", self._teller.run),
+        feeds = {
+            f"events-feed-{namespace}".rstrip("-"): self._feed_of(namespace=namespace)
+            for namespace in self._namespaces()
         }
+        self._feeds = list(feeds.values())
+        runs = {name: feed.run for name, feed in feeds.items()} | {
+            "events-teller": self._teller.run
+        }
+        return {name: partial(self._supervised, name, run) for name, run in runs.items()}
 
     async def _supervised(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
         """Start a part that crashes again: pods do not depend on it."""

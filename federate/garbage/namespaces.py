@@ -25,6 +25,7 @@ from federate.model.objects import (
     annotations_of,
     is_terminating,
     key_of,
+    labels_of,
     resource_version_of,
     uid_of,
 )
@@ -34,10 +35,14 @@ log = structlog.stdlib.get_logger(__name__)
 
 IN_FLIGHT_SECONDS = 35.0
 """A create that was sent while the anchor was still known has ended by then (30 s at most)."""
+LOOKS_AT_ONCE = 10
+"""Each look lists every kind the target serves, one after the other."""
 
 _MADE_BY_KUBERNETES = frozenset({("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")})
-_NOT_CONTENT = frozenset({"Event", "PodMetrics"})
-"""Kinds that speak of other objects and go with them."""
+_NOT_CONTENT = frozenset(
+    {("", "Event"), ("events.k8s.io", "Event"), ("metrics.k8s.io", "PodMetrics")}
+)
+"""Kinds, with their groups, that speak of other objects and go with them."""
 
 
 class NamespaceKeeper:
@@ -63,6 +68,7 @@ class NamespaceKeeper:
         self._confirm_target = confirm_target
         self._fence = fence
         self._sleep = sleep
+        self._looks = asyncio.Semaphore(LOOKS_AT_ONCE)
 
     async def give_back(self) -> list[str]:
         """Remove what may go; returns the names. A failure leaves the rest for the next pass."""
@@ -75,6 +81,38 @@ class NamespaceKeeper:
             if may_go and await self._remove(namespace):
                 removed.append(key_of(namespace).name)
         return removed
+
+    async def leave(self, name: str) -> str:
+        """Remove a namespace though its hub namespace stands: its virtual node is left for good.
+
+        Nobody may mirror for this virtual node any more; another one may just have begun to use the
+        namespace, so what is empty is looked at again once its anchor must have arrived. Returns
+        why it stays, "" where it goes.
+
+        Raises:
+            Conflict: it changed while it was looked at.
+        """
+        key = ObjectKey("", name)
+        try:
+            namespace = await self._target.get(NAMESPACES, key)
+        except NotFound:
+            return ""
+        if is_terminating(namespace):
+            return ""
+        is_ours = labels_of(namespace).get(HUB_LABEL) == self._scope.hub_id
+        if not is_ours or HUB_NAMESPACE_ANNOTATION not in annotations_of(namespace):
+            return "federate did not make it"
+        left = await self._look_in_turn(name)
+        if not left:
+            await self._sleep(IN_FLIGHT_SECONDS)
+            left = await self._look_in_turn(name)
+        if left:
+            return f"{left} is in it"
+        await self._confirm_target()
+        self._fence()
+        version = resource_version_of(namespace)
+        await self._target.delete(NAMESPACES, key, uid=uid_of(namespace), resource_version=version)
+        return ""
 
     async def _may_go(self, namespace: JsonObject) -> bool:
         hub_namespace = annotations_of(namespace).get(HUB_NAMESPACE_ANNOTATION)
@@ -97,10 +135,16 @@ class NamespaceKeeper:
             return False
         return True
 
+    async def _look_in_turn(self, namespace: str) -> str:
+        """Look at what is in it; of those that are left side by side, only so many at once."""
+        async with self._looks:
+            return await self._first_content(namespace)
+
     async def _first_content(self, namespace: str) -> str:
         """Name the first object in the namespace that is not ours or Kubernetes' own."""
         for resource in await self._listable_resources():
-            if resource.kind in _NOT_CONTENT:
+            group = resource.group_version.rpartition("/")[0]
+            if (group, resource.kind) in _NOT_CONTENT:
                 continue
             listing = await self._target.list(resource, namespace=namespace, metadata_only=True)
             for item in listing.items:

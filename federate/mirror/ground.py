@@ -1,9 +1,11 @@
 """The ground a mirror stands on: target namespace, default service account, anchor.
 
-Made on demand and once (single flight per namespace). The anchor is the one object that owns every
-mirror there: who deletes it uninstalls federate from that namespace (C23), so an anchor that is on
-record but not there is never made again without an operator's word. Nothing without our marks is
-touched: a namespace of our name that is not ours is refused.
+Made on demand and once (single flight per namespace). With the strategies that are confined to
+namespaces (`map`, `single`) the namespace is used as it is found, and nothing is asked outside: no
+right on namespaces is needed. The anchor is the one object that owns every mirror there: who
+deletes it uninstalls federate from that namespace (C23), so an anchor that is on record but not
+there is never made again without an operator's word. Nothing without our marks is touched: a
+namespace of our name that is not ours is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from federate.model.marks import (
     USED_AT_ANNOTATION,
     Scope,
 )
-from federate.model.naming import NamespaceRules, NamespaceStrategy, anchor_name, target_namespace
+from federate.model.naming import (
+    NamespaceRules,
+    NamespaceStrategy,
+    anchor_name,
+    confined_to,
+    mirror_key,
+    watched_namespaces,
+)
 from federate.model.objects import (
     JsonDict,
     JsonObject,
@@ -42,6 +51,14 @@ from federate.patch.document import MERGE, PatchBody
 
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 POD_SECURITY_LEVEL = "baseline"
+
+DEFAULT_ACCOUNT = "default"
+
+TERMINATING_WORDS = "is being terminated"
+"""What admission says of a create in a namespace that ends (it asks before it looks whether the
+object exists)."""
+QUOTA_WORDS = "exceeded quota"
+"""What is said afterwards, so the namespace does not end."""
 
 SERVICE_ACCOUNT_LOOKS = 10
 SERVICE_ACCOUNT_PAUSE_SECONDS = 0.1
@@ -91,13 +108,29 @@ class Ground:
         self._locks: dict[str, asyncio.Lock] = {}
         self._ending: set[str] = set()
         """Namespaces that were seen going: their anchor goes with them."""
+        self._is_confined = confined_to(rules.namespaces) is not None
+        self._watched = watched_namespaces(rules.namespaces, ())
 
-    def mirror_key(self, hub_key: ObjectKey) -> ObjectKey:
-        """Name the mirror of a hub pod."""
-        namespace = target_namespace(
-            self._rules.namespaces.strategy, self._rules.scope.hub_id, hub_key.namespace
-        )
-        return ObjectKey(namespace, hub_key.name)
+    def mirror_key(self, hub_key: ObjectKey) -> ObjectKey | None:
+        """Name the mirror that a hub pod shall have; None where the rules have no place for it."""
+        return mirror_key(self._rules.namespaces, self._rules.scope.hub_id, hub_key)
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The target namespaces that may be asked for; "" stands for all at once."""
+        return self._watched
+
+    def watch_recorded(self) -> None:
+        """Watch those namespaces too that the register knows, once it has learnt."""
+        self._watched = watched_namespaces(self._rules.namespaces, self._register.recorded())
+
+    def is_watched(self, namespace: str) -> bool:
+        """Tell whether what stands in the namespace is seen, so that absence means something."""
+        return "" in self._watched or namespace in self._watched
+
+    def is_recorded(self, namespace: str) -> bool:
+        """Tell whether the namespace was ever used: its anchor is on record."""
+        return namespace in self._register.recorded()
 
     def anchor(self, namespace: str) -> JsonObject | None:
         """Return the namespace's anchor, if it is there to own something."""
@@ -111,7 +144,7 @@ class Ground:
 
     def anchor_state(self, namespace: str) -> AnchorState:
         """Say what is known of the namespace's anchor."""
-        recorded = namespace in self._register.recorded()
+        recorded = self.is_recorded(namespace)
         if self.anchor(namespace) is not None:
             return AnchorState.PRESENT if recorded else AnchorState.NEVER
         return AnchorState.GONE if recorded else AnchorState.NEVER
@@ -128,7 +161,10 @@ class Ground:
         """
         key = self._anchor_key(namespace)
         async with self._lock(namespace):
-            await self._look_up_namespace(namespace)
+            if self._is_confined:
+                await self._try_namespace(namespace)
+            else:
+                await self._look_up_namespace(namespace)
             with self._anchors.writing(key) as ticket:
                 try:
                     ticket.commit(await self._target.get(CONFIGMAPS, key))
@@ -148,28 +184,69 @@ class Ground:
             return
         (self._ending.add if is_terminating(present) else self._ending.discard)(namespace)
 
+    async def _try_namespace(self, namespace: str) -> None:
+        """Tell a namespace that ends without a right to read it: a create is refused there."""
+        self._fence()
+        try:
+            await self._target.create(
+                CONFIGMAPS, self._render_anchor(namespace), namespace=namespace, dry_run=True
+            )
+        except AlreadyExists:
+            self._ending.discard(namespace)
+        except NotFound:
+            await self._confirm_target()
+            self._ending.add(namespace)
+        except Forbidden as error:
+            if TERMINATING_WORDS in error.detail:
+                self._ending.add(namespace)
+            elif QUOTA_WORDS not in error.detail:
+                raise
+        else:
+            self._ending.discard(namespace)
+
     async def prepare(self, hub_namespace: str) -> None:
         """Make sure that mirrors of the hub namespace can be created.
 
         Raises:
             NotOurs: the namespace or the anchor's name is somebody else's.
             Forbidden: not yet: the namespace terminates, or its service account is missing.
+            NotFound: the namespace is not there, and is not ours to make.
             ClusterError: whatever the target answered.
         """
-        namespace = target_namespace(
-            self._rules.namespaces.strategy, self._rules.scope.hub_id, hub_namespace
-        )
+        key = self.mirror_key(ObjectKey(hub_namespace, ""))
+        if key is None:
+            return
+        namespace = key.namespace
         async with self._lock(namespace):
             if self.anchor_state(namespace) is not AnchorState.NEVER:
                 return
             await self._confirm_target()
-            await self._ensure_namespace(namespace, hub_namespace)
-            await self._await_service_account(namespace)
+            if self._is_confined:
+                await self._use_namespace(namespace)
+            else:
+                await self._ensure_namespace(namespace, hub_namespace)
+                await self._await_service_account(namespace)
             anchor = await self._ensure_anchor(namespace)
             await self._register.record(namespace, uid_of(anchor))
 
     def _lock(self, namespace: str) -> asyncio.Lock:
         return self._locks.setdefault(namespace, asyncio.Lock())
+
+    async def _use_namespace(self, namespace: str) -> None:
+        """See by its service account that a namespace is there, which somebody else made."""
+        try:
+            await self._target.get(SERVICEACCOUNTS, ObjectKey(namespace, DEFAULT_ACCOUNT))
+        except NotFound as error:
+            raise NotFound(
+                f"namespace {namespace}, or its default service account, is not there; with "
+                f"namespaces `{self._rules.namespaces.strategy}` federate makes none",
+                cluster=self._target.name,
+                verb="use",
+                subject=f"namespace {namespace}",
+                reason=error.reason,
+                status=error.status,
+            ) from error
+        self._ending.discard(namespace)
 
     async def _ensure_namespace(self, namespace: str, hub_namespace: str) -> None:
         key = ObjectKey("", namespace)
@@ -245,7 +322,7 @@ class Ground:
             if attempt:
                 await asyncio.sleep(SERVICE_ACCOUNT_PAUSE_SECONDS)
             try:
-                await self._target.get(SERVICEACCOUNTS, ObjectKey(namespace, "default"))
+                await self._target.get(SERVICEACCOUNTS, ObjectKey(namespace, DEFAULT_ACCOUNT))
             except NotFound:
                 continue
             return
@@ -259,22 +336,7 @@ class Ground:
 
     async def _ensure_anchor(self, namespace: str) -> JsonDict:
         key = self._anchor_key(namespace)
-        scope = self._rules.scope
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": key.name,
-                "namespace": namespace,
-                "labels": scope.labels(),
-                "annotations": {NODE_NAME_ANNOTATION: scope.node_name},
-            },
-            "data": {
-                "README": "This object owns every pod that federate runs here for virtual node "
-                f"{scope.node_name}. Delete it to uninstall: Kubernetes then removes them all, "
-                "and federate makes no new ones in this namespace."
-            },
-        }
+        scope, body = self._rules.scope, self._render_anchor(namespace)
         with self._anchors.writing(key) as ticket:
             self._fence()
             try:
@@ -296,6 +358,24 @@ class Ground:
                 )
             ticket.commit(anchor)
         return anchor
+
+    def _render_anchor(self, namespace: str) -> JsonDict:
+        scope = self._rules.scope
+        return {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": anchor_name(scope),
+                "namespace": namespace,
+                "labels": scope.labels(),
+                "annotations": {NODE_NAME_ANNOTATION: scope.node_name},
+            },
+            "data": {
+                "README": "This object owns every pod that federate runs here for virtual node "
+                f"{scope.node_name}. Delete it to uninstall: Kubernetes then removes them all, "
+                "and federate makes no new ones in this namespace."
+            },
+        }
 
     def _anchor_key(self, namespace: str) -> ObjectKey:
         return ObjectKey(namespace, anchor_name(self._rules.scope))

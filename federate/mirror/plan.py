@@ -25,7 +25,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from federate.mirror.dropped import dropped_fields
-from federate.mirror.refusal import Refusal, refusal_of, weakened_refusal
+from federate.mirror.refusal import (
+    Refusal,
+    refusal_of,
+    unmapped_refusal,
+    weakened_refusal,
+)
 from federate.mirror.render import gated_spec
 from federate.mirror.steps import (
     AnchorState,
@@ -53,9 +58,10 @@ from federate.mirror.upkeep import (
     refusal_to_tell,
 )
 from federate.model.instants import format_instant
-from federate.model.marks import MirrorRecord, origin_of, record_of
+from federate.model.marks import LEAVING_ANNOTATION, MirrorRecord, origin_of, record_of
 from federate.model.objects import (
     JsonObject,
+    ObjectKey,
     condition_of,
     is_terminating,
     key_of,
@@ -454,8 +460,10 @@ def _plan_lost(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> Step:
         return Nothing(reason="uninstalled, or unmarked by somebody: hub pods stay as they are")
     if view.last_state is not None and is_terminating(view.last_state):
         return _plan_disrupted(view, rules, hub_pod, view.last_state)
+    record = record_of(hub_pod)
+    key = record.mirror if record is not None else view.mirror_key
     message = (
-        f"the mirror pod {view.mirror_key} vanished from {rules.target_name}; "
+        f"the mirror pod {key} vanished from {rules.target_name}; "
         "federate does not run a pod twice, its owner replaces it"
     )
     status = lost_status(hub_pod, message=message, now=format_instant(view.now))
@@ -477,14 +485,20 @@ def _plan_create(
     predecessor: JsonObject | None,
     record: MirrorRecord | None,
 ) -> Step:
-    refusal = _why_not(view, rules, hub_pod, predecessor)
+    key = view.mirror_key
+    if key is None:
+        unmapped = unmapped_refusal(rules.target_name, view.key.namespace)
+        return _plan_waiting(view, hub_pod, unmapped)
+    refusal = _why_not(view, rules, hub_pod, key, predecessor)
     if refusal is not None:
         return _plan_waiting(view, hub_pod, refusal)
     if view.anchor is not AnchorState.PRESENT:
         return PrepareGround(reason="the target namespace or its anchor is not there yet")
-    if record is None:
+    if record is None or record.mirror != key:
+        # An intent by other rules than today's came to nothing: where a mirror is made is decided
+        # here alone, for people can write the record too.
         intent = MirrorRecord(
-            pod_uid=uid_of(hub_pod), mirror=view.mirror_key, intended_at=format_instant(view.now)
+            pod_uid=uid_of(hub_pod), mirror=key, intended_at=format_instant(view.now)
         )
         write = _write(view, hub_pod, record=intent)
         if write is None:
@@ -494,19 +508,31 @@ def _plan_create(
 
 
 def _why_not(
-    view: PodView, rules: PlanRules, hub_pod: JsonObject, predecessor: JsonObject | None
+    view: PodView,
+    rules: PlanRules,
+    hub_pod: JsonObject,
+    key: ObjectKey,
+    predecessor: JsonObject | None,
 ) -> Refusal | None:
     refusal = refusal_of(
         hub_pod,
-        mirror_key=view.mirror_key,
+        mirror_key=key,
         allow_system_namespaces=rules.allow_system_namespaces,
     )
     if refusal is not None:
         return refusal
+    if view.leaving:
+        node_name = node_name_of(hub_pod)
+        return Refusal(
+            reason=PodReason.NODE_LEAVING,
+            message=f"the virtual node of {rules.target_name} is being left (federate leave): "
+            "nothing new is started there. To go on using it, stop the command, then: kubectl "
+            f"annotate node {node_name} {LEAVING_ANNOTATION}-, and kubectl uncordon {node_name}",
+        )
     if view.anchor is AnchorState.GONE:
         return Refusal(
             reason=PodReason.UNINSTALLED,
-            message=f"federate was uninstalled from namespace {view.mirror_key.namespace} of "
+            message=f"federate was uninstalled from namespace {key.namespace} of "
             f"{rules.target_name} (its anchor was deleted there); an operator must confirm",
         )
     if predecessor is not None:

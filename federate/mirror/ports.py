@@ -76,6 +76,8 @@ class PodPorts:
     """Told of every change that a write or read of ours brought to the mirrors' store: the watch
     will not tell of it again."""
     on_orphan_deleted: Callable[[], None]
+    leaving: Callable[[], bool] = lambda: False
+    """Whether the virtual node is being left: then nothing new is mirrored."""
 
 
 @dataclass(slots=True)

@@ -59,6 +59,15 @@ def refusal_of(
     return None
 
 
+def unmapped_refusal(target_name: str, namespace: str) -> Refusal:
+    """Say that the namespace rules have no place for the pod."""
+    return Refusal(
+        reason=PodReason.NAMESPACE_NOT_MAPPED,
+        message=f"pods of namespace {namespace} are not run in {target_name}: its map of "
+        "namespaces has no entry for it",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateFailure:
     """What a failed create means: what the hub pod says, and whether waiting alone may heal it."""

@@ -7,7 +7,6 @@ field. Deciding twice on the same input gives the same object.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from federate.model.objects import (
     JsonObject,
     ObjectKey,
     annotations_of,
+    copied,
     labels_of,
     metadata_of,
     spec_of,
@@ -81,6 +81,8 @@ class RenderRules:
 
     taint_keys: frozenset[str] = frozenset({VIRTUAL_NODE_TAINT_KEY})
     kept_node_keys: frozenset[str] = KEPT_NODE_KEYS
+    keeps_names: bool = True
+    """A mirror has its hub pod's name: what a kubelet makes of the name may be left to it."""
     denied_metadata_prefixes: Sequence[str] = field(
         default=("kubectl.kubernetes.io/last-applied-configuration",)
     )
@@ -163,13 +165,13 @@ def render_spec(hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
     """Render the mirror's spec."""
     hub_spec = spec_of(hub_pod)
     spec: JsonDict = {
-        key: copy.deepcopy(value) for key, value in hub_spec.items() if key not in NEVER_TRAVELS
+        key: copied(value) for key, value in hub_spec.items() if key not in NEVER_TRAVELS
     }
     _drop_admission_tokens(spec)
     _set_or_drop(spec, "tolerations", kept_tolerations(spec, rules))
     _render_node_selector(spec, rules)
     _render_node_affinity(spec, rules)
-    _render_hostname(spec, metadata_of(hub_pod).get("name", ""))
+    _render_hostname(spec, metadata_of(hub_pod).get("name", ""), rules)
     spec["automountServiceAccountToken"] = False
     spec["enableServiceLinks"] = False
     return spec
@@ -209,7 +211,7 @@ def _render_node_affinity(spec: JsonDict, rules: RenderRules) -> None:
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = [_kept_term(t, rules) for t in required.get("nodeSelectorTerms") or ()] or [{}]
     for term in terms:
-        term["matchExpressions"] = [*term.get("matchExpressions", ()), copy.deepcopy(NOT_VIRTUAL)]
+        term["matchExpressions"] = [*term.get("matchExpressions", ()), copied(NOT_VIRTUAL)]
     node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
         "nodeSelectorTerms": _distinct(terms)
     }
@@ -224,7 +226,7 @@ def _render_node_affinity(spec: JsonDict, rules: RenderRules) -> None:
 def _kept_term(term: JsonObject, rules: RenderRules) -> JsonDict:
     """Keep a term's expressions on common keys; matchFields names nodes of the hub."""
     kept = [
-        copy.deepcopy(expression)
+        copied(expression)
         for expression in term.get("matchExpressions") or ()
         if expression.get("key") in rules.kept_node_keys
     ]
@@ -239,15 +241,18 @@ def _distinct(terms: Sequence[JsonDict]) -> list[JsonDict]:
     return distinct
 
 
-def _render_hostname(spec: JsonDict, pod_name: str) -> None:
+def _render_hostname(spec: JsonDict, pod_name: str, rules: RenderRules) -> None:
     """Set an unset hostname to the hub pod's name, cut as a kubelet cuts it.
 
     A name with dots stays unset: it is no valid `hostname`, and the kubelet derives it from the
-    pod's name. A pod in the host's network has the host's name.
+    pod's name. Where the mirror's name is another, dots become dashes: closer one cannot come. A
+    pod in the host's network has the host's name.
     """
     if spec.get("hostname") or spec.get("hostNetwork") or spec.get("hostnameOverride"):
         return
     hostname = pod_name[:HOSTNAME_LIMIT].rstrip("-.")
+    if not rules.keeps_names:
+        hostname = hostname.replace(".", "-")
     if hostname and "." not in hostname:
         spec["hostname"] = hostname
 

@@ -17,6 +17,7 @@ from federate.errors import (
     AlreadyExists,
     ClusterError,
     Conflict,
+    Forbidden,
     NotFound,
     NotOurs,
     Rejected,
@@ -152,7 +153,7 @@ class Round:
             raise NotOurs(f"{where} is not federate's: {step.reason}")
         if self._unmarked:
             self._tell_unmarked()
-            raise NotOurs(f"pod {self._mirror_key} has lost its marks: {step.reason}")
+            raise NotOurs(f"the mirror of pod {self._key} has lost its marks: {step.reason}")
         if step.again_at is not None:
             left = (step.again_at - self._ports.now()).total_seconds()
             # Not for longer than the longest wait: the clock may have been set back.
@@ -163,11 +164,18 @@ class Round:
         hub_pod = self._ports.hub_pods.get(self._key)
         if hub_pod is not None:
             message = (
-                f"somebody took federate's labels or annotations off the mirror {self._mirror_key} "
+                f"somebody took federate's labels or annotations off the mirror {self._shown_key} "
                 f"in {self._target_name}: it is not touched any more, and this pod stays as it is. "
                 "Delete the mirror there, and this pod follows"
             )
             self._tell(hub_pod, Refusal(reason=PodReason.MARKS_REMOVED, message=message))
+
+    @property
+    def _shown_key(self) -> str:
+        """Where the mirror stands as far as the hub pod says, else where it shall."""
+        hub_pod = self._ports.hub_pods.get(self._key)
+        record = record_of(hub_pod) if hub_pod is not None else None
+        return str(record.mirror if record is not None else self._mirror_key)
 
     def _note_futile(self, view: PodView, fingerprint: str) -> None:
         """The hub took the patch and dropped what it does not know: do not ask it again."""
@@ -192,13 +200,14 @@ class Round:
             attempt_open=record is not None
             and bool(memory.intended_at)
             and record.intended_at == memory.intended_at,
-            anchor=ports.ground.anchor_state(self._mirror_key.namespace),
+            anchor=ports.ground.anchor_state(self._ground_namespace()),
             anchor_fresh=self._anchor_fresh,
             occupant=self._occupant,
             weakened_by=memory.weakened_by,
             unmarked=self._unmarked,
             target_reachable=ports.target_reachable(),
             target_known=ports.target_known(),
+            leaving=ports.leaving(),
             futile=memory.futile,
             futile_metadata=memory.futile_metadata,
             refused=memory.refused,
@@ -238,8 +247,23 @@ class Round:
             case LookUpMirror():
                 await self._look_up_mirror()
             case LookUpAnchor():
-                await self._ports.ground.look_up_anchor(self._mirror_key.namespace)
+                namespace = self._ground_namespace()
+                if namespace:
+                    await self._ports.ground.look_up_anchor(namespace)
                 self._anchor_fresh = True
+
+    def _ground_namespace(self) -> str:
+        """Name the namespace whose anchor counts: where the mirror stands, or shall stand; or "".
+
+        By other rules than today's it may stand elsewhere; it stays there as long as it lives.
+        """
+        hub_pod = self._ports.hub_pods.get(self._key)
+        record = record_of(hub_pod) if hub_pod is not None else None
+        if record is not None and record.mirror_uid:
+            namespace = record.mirror.namespace
+            if self._ports.ground.is_watched(namespace):
+                return namespace
+        return self._mirror_key.namespace if self._mirror_key is not None else ""
 
     async def _look_up_hub_pod(self) -> None:
         """Read the hub pod from the quorum; one that is bound elsewhere is not ours to know."""
@@ -263,8 +287,10 @@ class Round:
         """Read the mirror by its name, on record and by rule, and list by the hub pod's uid."""
         hub_pod = self._ports.hub_pods.get(self._key)
         record = record_of(hub_pod) if hub_pod is not None else None
-        keys = {self._mirror_key} | ({record.mirror} if record else set())
-        for key in keys:
+        for key in {self._mirror_key, record.mirror if record else None}:
+            if key is None:
+                continue
+            self._check_watched(key)
             known = self._ports.mirrors.get(key)
             # People can write the record too: it must not lead to another pod's mirror.
             if key == self._mirror_key or known is None or self._is_ours(known):
@@ -272,6 +298,20 @@ class Round:
         if hub_pod is not None and not (record and record.mirror_uid):
             await self._look_up_mirrors_of(uid_of(hub_pod))
         self._mirrors_fresh = True
+
+    def _check_watched(self, key: ObjectKey) -> None:
+        """Stop where a record leads out of the namespaces that we may look at."""
+        if self._ports.ground.is_watched(key.namespace):
+            return
+        message = (
+            f"the record of this pod names mirror {key}, in a namespace of {self._target_name} "
+            "that federate does not look at any more: neither is touched. Let the namespaces of "
+            "the target be as before, or force the deletion of this pod"
+        )
+        hub_pod = self._ports.hub_pods.get(self._key)
+        if hub_pod is not None:
+            self._tell(hub_pod, Refusal(reason=PodReason.MIRROR_OUT_OF_SIGHT, message=message))
+        raise NotOurs(message)
 
     async def _look_up_mirror_at(self, key: ObjectKey) -> None:
         store = self._ports.mirrors
@@ -312,8 +352,20 @@ class Round:
             raise Conflict("the watch and a direct read disagree", subject=f"pod {key_of(found)}")
 
     async def _look_up_mirrors_of(self, hub_pod_uid: str) -> None:
+        for namespace in self._ports.ground.watched:
+            await self._look_up_mirrors_in(namespace, hub_pod_uid)
+
+    async def _look_up_mirrors_in(self, namespace: str, hub_pod_uid: str) -> None:
         selector = f"{self._scope.selector},{HUB_POD_UID_LABEL}={hub_pod_uid}"
-        listing = await self._ports.target.list(PODS, label_selector=selector)
+        try:
+            listing = await self._ports.target.list(
+                PODS, namespace=namespace, label_selector=selector
+            )
+        except Forbidden:
+            # In a namespace that is closed to us no mirror ever stood, unless its anchor is known.
+            if not namespace or self._ports.ground.is_recorded(namespace):
+                raise
+            return
         for found in listing.items:
             if key_of(found) not in self._ports.mirrors:
                 with self._ports.mirrors.writing(key_of(found)) as ticket:
@@ -402,24 +454,22 @@ class Round:
             raise
 
     async def _create_mirror(self) -> None:
-        hub_pod = self._ports.hub_pods.get(self._key)
-        anchor = self._ports.ground.anchor(self._mirror_key.namespace)
-        if hub_pod is None or anchor is None:
+        hub_pod, key = self._ports.hub_pods.get(self._key), self._mirror_key
+        anchor = self._ports.ground.anchor(key.namespace) if key is not None else None
+        if hub_pod is None or key is None or anchor is None:
             return
         await self._take_back(self._memories.of(uid_of(hub_pod)))
         body = render_mirror(
             hub_pod,
             origin=Origin(scope=self._scope, pod=self._key, pod_uid=uid_of(hub_pod)),
-            mirror=self._mirror_key,
+            mirror=key,
             anchor=anchor,
             rules=self._rules.render,
         )
         self._fence()
         try:
-            with self._ports.mirrors.writing(self._mirror_key) as ticket:
-                reply = await self._ports.target.create(
-                    PODS, body, namespace=self._mirror_key.namespace
-                )
+            with self._ports.mirrors.writing(key) as ticket:
+                reply = await self._ports.target.create(PODS, body, namespace=key.namespace)
                 is_marked = origin_of(reply) is not None
                 if is_marked:
                     self._note(ticket.commit(reply))
@@ -441,7 +491,7 @@ class Round:
             raise
         if not is_marked:
             await self._undo_unmarked(uid_of(hub_pod), reply)
-        log.info("mirror created", mirror=str(self._mirror_key), uid=uid_of(reply))
+        log.info("mirror created", mirror=str(key), uid=uid_of(reply))
 
     async def _undo_unmarked(self, hub_pod_uid: str, reply: JsonObject) -> None:
         """Take back a pod whose marks the target stripped at creation: nobody could find it again.

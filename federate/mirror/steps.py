@@ -52,7 +52,8 @@ class PodView:
     """Everything a decision about one hub pod key rests on."""
 
     key: ObjectKey
-    mirror_key: ObjectKey
+    mirror_key: ObjectKey | None
+    """Where a mirror is to be made; None where the namespace rules have no place for it."""
     hub_pod: JsonObject | None
     hub_pod_fresh: bool = False
     """`hub_pod` (or its absence) was read from the hub's quorum in this reconcile."""
@@ -75,6 +76,8 @@ class PodView:
     target_reachable: bool = True
     target_known: bool = True
     """The target says which cluster it is: absence was confirmed by its identity (C5)."""
+    leaving: bool = False
+    """The virtual node is being left: what has no mirror gets none."""
     futile: str = ""
     """Fingerprint of a write the hub answered without taking it; see `plan_hub_write`."""
     futile_metadata: str = ""

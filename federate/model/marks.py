@@ -66,6 +66,12 @@ TARGET_IDENTITY_ANNOTATION = PREFIX + "target-identity"
 """Uid of the target's kube-system namespace, or `unknown` where that may not be read (C5)."""
 ACCEPT_TARGET_ANNOTATION = PREFIX + "accept-target"
 """An operator's word: the identity of a target that shall take the place of the one on record."""
+LEAVING_ANNOTATION = PREFIX + "leaving"
+"""Since when `federate leave` drains the virtual node: nothing new is mirrored."""
+
+# -- annotation of the leader lease --
+LEFT_ANNOTATION = PREFIX + "left"
+"""Since when the virtual node is retired: a running federate gives the lease back, for good."""
 
 _MIRROR_MARKS = (HUB_LABEL, VIRTUAL_NODE_LABEL, HUB_POD_UID_LABEL)
 
@@ -153,6 +159,10 @@ def carries_marks(obj: JsonObject) -> bool:
     return any(mark in labels for mark in _MIRROR_MARKS)
 
 
+RECORDS_KEPT = 1024
+"""Parsed records that are remembered: a look at a pod reads its record several times."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorRecord:
     """What a hub pod remembers of its mirror: where it is or will be, and its uid once known.
@@ -184,11 +194,15 @@ class MirrorRecord:
 def record_of(hub_pod: JsonObject) -> MirrorRecord | None:
     """Read a hub pod's record; None where there is none, it is unreadable, or another pod's."""
     text = annotations_of(hub_pod).get(RECORD_ANNOTATION)
-    if not text:
-        return None
+    record = _parse_record(text) if text else None
+    return record if record is not None and record.pod_uid == uid_of(hub_pod) else None
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _parse_record(text: str) -> MirrorRecord | None:
     try:
         value: JsonDict = json.loads(text)
-        record = MirrorRecord(
+        return MirrorRecord(
             pod_uid=str(value["podUID"]),
             mirror=ObjectKey(str(value["namespace"]), str(value["name"])),
             mirror_uid=str(value.get("uid", "")),
@@ -196,4 +210,3 @@ def record_of(hub_pod: JsonObject) -> MirrorRecord | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return record if record.pod_uid == uid_of(hub_pod) else None

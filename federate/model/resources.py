@@ -36,6 +36,9 @@ CONFIGMAPS = Resource(group_version="v1", plural="configmaps", kind="ConfigMap",
 SERVICEACCOUNTS = Resource(
     group_version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True
 )
+RESOURCEQUOTAS = Resource(
+    group_version="v1", plural="resourcequotas", kind="ResourceQuota", namespaced=True
+)
 EVENTS = Resource(group_version="events.k8s.io/v1", plural="events", kind="Event", namespaced=True)
 CORE_EVENTS = Resource(group_version="v1", plural="events", kind="Event", namespaced=True)
 """The same objects in their older form: with a count, and times that may lie in the past."""

@@ -42,9 +42,10 @@ WRITE_TRIES = 3
 """The Node is written by its heartbeat too: a conflict is ordinary, three in a row are not."""
 
 UNKNOWN_IDENTITY = "unknown"
-"""What is on record of a target whose kube-system namespace we may not read. Then the anchors stand
-in, one namespace at a time: one on record that is not there means `Uninstalled`, and nothing is
-created. A namespace that never had an anchor has no such protection."""
+"""What is on record of a target that nobody tells us the name of (`recognition`). Then the anchors
+stand in, one namespace at a time: one on record that is not there means `Uninstalled`, and nothing
+is created. A namespace that never had an anchor has no such protection. Confined to namespaces this
+lasts only as long as none of them is there, and nothing is believed or created meanwhile."""
 
 
 def is_identity(text: str) -> bool:
@@ -155,6 +156,10 @@ class NodeAnchors:
         """
         if not is_identity(self.identity):
             self._known = replace(self._known, identity=identity)
+
+    def know_as(self, identity: str) -> None:
+        """Call the cluster by another name: an anchor on record says that it is the same."""
+        self._known = replace(self._known, identity=identity)
 
     def is_on_record(self, node: JsonObject) -> bool:
         """Tell whether the Node says which cluster the target is, as we know it."""

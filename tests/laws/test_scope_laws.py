@@ -26,13 +26,14 @@ from federate.model.marks import (
     Origin,
     Scope,
 )
-from federate.model.naming import anchor_name
+from federate.model.naming import NamespaceRules, NamespaceStrategy, anchor_name
 from federate.model.objects import JsonDict, ObjectKey, key_of, uid_of
 from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS, Resource
 from tests.support.builders import pod
 from tests.support.clock import ManualClock, run_virtual
 from tests.support.fakecluster import FakeCluster
 from tests.support.quiet import quiet
+from tests.support.rights import role_in
 from tests.support.scene import ANCHOR, SCOPE, TARGET_NAMESPACE
 from tests.support.selectors import select
 from tests.support.worlds import World
@@ -231,9 +232,10 @@ def kill(world: World, _name: str) -> None:
 
 def uninstall(world: World, _name: str) -> None:
     """An admin of the target deletes our anchor."""
-    if world.target.find(CONFIGMAPS, ANCHOR) is not None:
+    key = ObjectKey(world.mirror_key(ObjectKey("default", "")).namespace, ANCHOR.name)
+    if world.target.find(CONFIGMAPS, key) is not None:
         with world.others():
-            world.target.delete_by_user(CONFIGMAPS, ANCHOR)
+            world.target.delete_by_user(CONFIGMAPS, key)
 
 
 def drop_hub_namespace(world: World, _name: str) -> None:
@@ -254,21 +256,23 @@ acts = st.builds(
 )
 
 
-def settle_in(world: World, neighbours: list[JsonDict]) -> None:
+def settle_in(
+    world: World, neighbours: list[JsonDict], *, namespace: str = TARGET_NAMESPACE
+) -> None:
     """Let the neighbours and their anchors stand in the target, and their pods on the hub."""
     marks = {
         "labels": {HUB_LABEL: SCOPE.hub_id},
         "annotations": {HUB_NAMESPACE_ANNOTATION: "default"},
     }
     with world.others():
-        world.target.add_namespace(TARGET_NAMESPACE)
+        world.target.add_namespace(namespace)
         world.target.edit(
             NAMESPACES,
-            ObjectKey("", TARGET_NAMESPACE),
+            ObjectKey("", namespace),
             lambda found: found["metadata"].update(marks),
         )
         for scope in NEIGHBOURS:
-            key = {"namespace": TARGET_NAMESPACE, "name": anchor_name(scope)}
+            key = {"namespace": namespace, "name": anchor_name(scope)}
             world.target.add(CONFIGMAPS, {"metadata": {**key, "labels": scope.labels()}})
         for found in neighbours:
             world.target.add(PODS, found)
@@ -289,22 +293,61 @@ def test_law_a_virtual_node_lives_and_dies_beside_its_neighbours(
     """Mirrors come and go, federate is killed, uninstalled, sweeps: neighbours never notice."""
 
     async def live() -> None:
-        world = World(is_brisk=True)
-        settle_in(world, neighbours)
-        theirs = {
-            (resource, key): found
-            for (resource, key), found in everything(world.target).items()
-            if resource in (PODS, CONFIGMAPS)
-        }
-        beside = world.hub_pod(ObjectKey("kept", "beside"))
-        async with world.running():
-            for act in story:
-                act.what(world, act.name)
-                await asyncio.sleep(act.pause_seconds)
-            await world.settle(130.0)
-        after = everything(world.target)
-        assert {key: after.get(key) for key in theirs} == theirs
-        assert world.hub_pod(ObjectKey("kept", "beside")) == beside
-        assert world.broken == []
+        await live_beside(World(is_brisk=True), neighbours, story)
 
     run_virtual(live())
+
+
+TEAM = "team-a"
+CONFINED = (
+    NamespaceRules(strategy=NamespaceStrategy.SINGLE, single=TEAM),
+    NamespaceRules(strategy=NamespaceStrategy.MAP, mapping={"default": TEAM}),
+)
+
+
+@settings(LAW, max_examples=12)
+@given(st.sampled_from(CONFINED), neighbourhoods, st.lists(acts, min_size=1, max_size=6))
+@example(CONFINED[0], [], GIVEN_BACK)
+def test_law_a_confined_virtual_node_never_looks_out_of_its_namespace(
+    rules: NamespaceRules, neighbours: list[JsonDict], story: list[Act]
+) -> None:
+    """The same where only one namespace is granted, in which the neighbours stand too.
+
+    There they have the names of our mirrors; those elsewhere are never seen. The namespace carries
+    our mark, and is not given back all the same.
+    """
+
+    async def live() -> None:
+        world = World(is_brisk=True, namespaces=rules)
+        for found in neighbours:
+            if key_of(found).namespace == TARGET_NAMESPACE:
+                key = world.mirror_key(ObjectKey("default", key_of(found).name))
+                found["metadata"].update(namespace=key.namespace, name=key.name)
+        await live_beside(world, neighbours, story, namespace=TEAM)
+        granted = role_in(TEAM)
+        assert [str(call) for call in world.target.calls if granted(call)] == []
+        assert world.target.find(NAMESPACES, ObjectKey("", TEAM)) is not None
+
+    run_virtual(live())
+
+
+async def live_beside(
+    world: World, neighbours: list[JsonDict], story: list[Act], *, namespace: str = TARGET_NAMESPACE
+) -> None:
+    """Let a story happen, and compare what belongs to others before and after it."""
+    settle_in(world, neighbours, namespace=namespace)
+    theirs = {
+        (resource, key): found
+        for (resource, key), found in everything(world.target).items()
+        if resource in (PODS, CONFIGMAPS)
+    }
+    beside = world.hub_pod(ObjectKey("kept", "beside"))
+    async with world.running():
+        for act in story:
+            act.what(world, act.name)
+            await asyncio.sleep(act.pause_seconds)
+        await world.settle(130.0)
+    after = everything(world.target)
+    assert {key: after.get(key) for key in theirs} == theirs
+    assert world.hub_pod(ObjectKey("kept", "beside")) == beside
+    assert world.broken == []

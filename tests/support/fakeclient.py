@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from federate.cluster.port import Listing, WatchEvent
+from federate.cluster.wire import eviction
 from federate.errors import ClusterError, Expired, NotFound, Throttled, Unreachable
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
-from federate.model.resources import Resource
+from federate.model.resources import PODS, Resource
 from federate.patch.document import PatchBody
 from tests.support.fakestore import Signal, event_of
 from tests.support.selectors import Selection, select
@@ -292,6 +293,22 @@ class FakeClient:
             return await self._send(call, lambda: self._cluster.delete(resource, key, options))
         except NotFound:
             return None
+
+    async def evict(
+        self, key: ObjectKey, *, uid: str, grace_seconds: int | None = None
+    ) -> JsonDict | None:
+        body = eviction(key, uid=uid, grace_seconds=grace_seconds)
+        call = self._call("create", PODS, key, subresource="eviction", body=body)
+        try:
+            return await self._send(call, lambda: self._cluster.evict(key, call.body or {}))
+        except NotFound:
+            return None
+
+    async def server_url(self) -> str:
+        return "https://127.0.0.1:6443"
+
+    def credential_expiry(self) -> None:
+        """Say that no end of the credentials is known."""
 
     async def aclose(self) -> None:
         self._closed = True

@@ -22,6 +22,7 @@ from federate.errors import (
     Forbidden,
     NotFound,
     Rejected,
+    Throttled,
 )
 from federate.model.objects import (
     JsonDict,
@@ -70,8 +71,8 @@ class FakeCluster:
     `swallows` and `doubles` are how many of the next watch events are lost, or told twice;
     `provisions_namespaces` plays the controllers that fill a new namespace; `documents` answers
     `raw_get`; `gone_owners` are uids of owners of kinds unknown here that garbage collection shall
-    take for deleted. `serves` is the call that is carried out at the moment, `under_way` counts
-    those that have no answer yet.
+    take for deleted; `budgeted` are the pods that no eviction may take. `serves` is the call that
+    is carried out at the moment, `under_way` counts those that have no answer yet.
     """
 
     def __init__(self, name: str, clock: Callable[[], float]) -> None:
@@ -91,6 +92,7 @@ class FakeCluster:
         self._stalled_at = 0
         self.provisions_namespaces = True
         self.gone_owners: set[str] = set()
+        self.budgeted: set[ObjectKey] = set()
         self.documents: dict[str, JsonDict] = {"/version": {"major": "1", "minor": "34"}}
         self._clock = clock
         self._serial = itertools.count(1)
@@ -213,6 +215,14 @@ class FakeCluster:
                 return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
         return copy.deepcopy(obj)
 
+    def evict(self, key: ObjectKey, body: JsonObject) -> JsonDict:
+        """Delete a pod as an eviction does: not one that a budget protects."""
+        self._existing(PODS, key)
+        if key in self.budgeted:
+            detail = "Cannot evict pod as it would violate the pod's disruption budget."
+            raise _refuse(Throttled, 429, "TooManyRequests", detail)
+        return self.delete(PODS, key, body.get("deleteOptions") or {})
+
     @contextmanager
     def serving(self, call: Call) -> Iterator[None]:
         """Carry out what happens inside for that call; a dry run leaves nothing."""
@@ -227,6 +237,8 @@ class FakeCluster:
         body = call.body or {}
         with self.serving(call):
             match call.verb:
+                case "create" if call.subresource == "eviction":
+                    return self.evict(call.key, body)
                 case "create":
                     return self.create(call.resource, body, call.key)
                 case "patch":

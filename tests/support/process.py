@@ -18,6 +18,7 @@ from federate.model.naming import NamespaceRules
 from federate.model.objects import ObjectKey
 from federate.model.resources import NODES
 from federate.node.anchors import NodeAnchors
+from federate.runtime.lags import PodLags
 from federate.runtime.mirroring import Mirroring, MirroringPorts, MirroringRules, Timing
 from tests.support.fakeclient import Crash, FakeClient, Ice
 from tests.support.fakecluster import EPOCH
@@ -43,6 +44,7 @@ class Process:
         target_reachable: Callable[[], bool] = lambda: True,
         workers: int = 3,
         with_nets: bool = True,
+        namespaces: NamespaceRules,
     ) -> None:
         self.hub, self.target = hub, target
         self._clock = clock
@@ -51,8 +53,10 @@ class Process:
         self.is_fenced = False
         self.with_nets = with_nets
         self.register = NodeAnchors(hub=hub, scope=SCOPE, fence=lambda: self.fence())
+        self.mirror_lags: list[float] = []
+        self.status_lags: list[float] = []
         self.mirroring = Mirroring(
-            MirroringRules(scope=SCOPE, namespaces=NamespaceRules(), plan=RULES),
+            MirroringRules(scope=SCOPE, namespaces=namespaces, plan=RULES),
             MirroringPorts(
                 hub=hub,
                 target=target,
@@ -69,6 +73,9 @@ class Process:
                 anchor_changed=lambda: None,
                 watch_gap=lambda _cluster, _resource: None,
                 orphan_deleted=lambda: None,
+                lags=PodLags(
+                    mirrored=self.mirror_lags.append, told=self.status_lags.append, clock=clock
+                ),
             ),
             Timing(
                 clock=clock,
@@ -91,12 +98,13 @@ class Process:
 
     async def run(self) -> None:
         """Run until cancelled or crashed, in the order of a leader."""
+        await self._learn()
         async with asyncio.TaskGroup() as group:
-            for reflector in self.mirroring.reflectors:
+            reflectors = self.mirroring.open()
+            for reflector in reflectors:
                 group.create_task(reflector.run())
-            for reflector in self.mirroring.reflectors:
+            for reflector in reflectors:
                 await reflector.synced.wait()
-            await self._learn()
             group.create_task(self.mirroring.work())
             if self.with_nets:
                 for net in self.mirroring.nets().values():

@@ -12,7 +12,7 @@ from federate.cluster.client import ClusterClient
 from federate.cluster.port import ClusterPort
 from federate.errors import NotFound
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, Scope, record_of
-from federate.model.naming import NamespaceStrategy, target_namespace
+from federate.model.naming import prefixed_namespace
 from federate.model.objects import JsonDict, JsonObject, ObjectKey
 from federate.model.pods import phase_of
 from federate.model.resources import NAMESPACES, PODS, SERVICEACCOUNTS
@@ -35,9 +35,7 @@ class RealWorld:
         suffix = uuid4().hex[:6]
         self.scope = Scope(hub_id=f"hub-{suffix}", node_name=f"edge-{suffix}")
         self.namespace = f"ns-{suffix}"
-        self.target_namespace = target_namespace(
-            NamespaceStrategy.PREFIXED, self.scope.hub_id, self.namespace
-        )
+        self.target_namespace = prefixed_namespace(self.scope.hub_id, self.namespace)
         self.events = NoEvents()
 
     async def prepare(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from federate.mirror.render import RenderRules
 from federate.mirror.steps import PlanRules
 from federate.model.marks import Scope
-from federate.model.naming import NamespaceStrategy, anchor_name, target_namespace
+from federate.model.naming import anchor_name, prefixed_namespace
 from federate.model.objects import JsonObject, ObjectKey
 from federate.status.project import Addresses
 
@@ -13,7 +13,7 @@ SCOPE = Scope(hub_id="hub-id", node_name="edge")
 RULES = PlanRules(
     render=RenderRules(), addresses=Addresses(node_address="10.0.0.9"), target_name="target"
 )
-TARGET_NAMESPACE = target_namespace(NamespaceStrategy.PREFIXED, SCOPE.hub_id, "default")
+TARGET_NAMESPACE = prefixed_namespace(SCOPE.hub_id, "default")
 ANCHOR = ObjectKey(TARGET_NAMESPACE, anchor_name(SCOPE))
 
 

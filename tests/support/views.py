@@ -26,7 +26,7 @@ from federate.model.marks import (
     Origin,
     Scope,
 )
-from federate.model.naming import NamespaceStrategy, target_namespace
+from federate.model.naming import prefixed_namespace
 from federate.model.objects import (
     JsonDict,
     JsonObject,
@@ -55,7 +55,7 @@ def hub_pod(name: str = "web", *, namespace: str = "default") -> PodBuilder:
 
 def mirror_key(hub_key: ObjectKey) -> ObjectKey:
     """Name the mirror of a hub pod."""
-    namespace = target_namespace(NamespaceStrategy.PREFIXED, SCOPE.hub_id, hub_key.namespace)
+    namespace = prefixed_namespace(SCOPE.hub_id, hub_key.namespace)
     return ObjectKey(namespace, hub_key.name)
 
 

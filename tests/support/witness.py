@@ -6,7 +6,7 @@ Judges by what stands in the clusters, never by what federate believes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from federate.model.marks import HUB_LABEL, RECORDED_GATE, origin_of, record_of
 from federate.model.objects import (
@@ -38,6 +38,8 @@ class Witness:
         self.hub, self.target = hub, target
         self._clock = clock
         self.federate_acts = True
+        self.grounds: Collection[str] = (TARGET_NAMESPACE,)
+        """Target namespaces in which federate may have an anchor."""
         self.sees_sharply = True
         self.broken: list[str] = []
         self.was_restored = False
@@ -179,7 +181,8 @@ class Witness:
             return before == SCOPE.hub_id and change.key.name == TARGET_NAMESPACE
         if change.resource == SERVICEACCOUNTS or change.key.name == "kube-root-ca.crt":
             return change.old is None  # the cluster's own controllers fill a new namespace
-        return change.resource == CONFIGMAPS and change.key == ANCHOR and change.old is None
+        is_anchor = change.resource == CONFIGMAPS and change.key.name == ANCHOR.name
+        return is_anchor and change.old is None and change.key.namespace in self.grounds
 
     def _see_mirror(self, change: Write) -> None:
         if any(s is not None and not SCOPE.owns(s) for s in (change.old, change.new)):

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from federate.errors import ClusterError
 from federate.model.marks import NODE_HUB_ANNOTATION, origin_of
-from federate.model.naming import NamespaceStrategy, target_namespace
+from federate.model.naming import NamespaceRules, confined_to, mirror_key
 from federate.model.objects import JsonDict, ObjectKey, is_terminating, key_of, spec_of, uid_of
 from federate.model.pods import is_terminal, node_name_of, phase_of
 from federate.model.resources import (
@@ -69,8 +69,10 @@ class World:
         with_nets: bool = True,
         hub_type: type[FakeCluster] = FakeCluster,
         is_brisk: bool = False,
+        namespaces: NamespaceRules | None = None,
     ) -> None:
         """`is_brisk`: the target's scheduler and kubelets run and end what they can at once."""
+        self.namespaces = namespaces or NamespaceRules()
         self.clock = asyncio.get_running_loop().time
         self.hub = hub_type("hub", self.clock)
         self.target = FakeCluster("target", self.clock)
@@ -95,6 +97,7 @@ class World:
             "/api/v1": {"resources": [_served(resource) for resource in _LISTED]},
         }
         self.witness = Witness(self.hub, self.target, self.clock)
+        self.witness.grounds = confined_to(self.namespaces) or self.witness.grounds
         if is_brisk:
             self.target.store.watches.append(Eyes(self._kubelet_sees))
         self._backups: dict[str, Backup] = {}
@@ -138,6 +141,7 @@ class World:
             target_reachable=lambda: self.target_reachable,
             workers=self._workers,
             with_nets=self._with_nets,
+            namespaces=self.namespaces,
         )
 
     @property
@@ -268,9 +272,9 @@ class World:
         return next(self._updates)
 
     def mirror_key(self, key: ObjectKey) -> ObjectKey:
-        return ObjectKey(
-            target_namespace(NamespaceStrategy.PREFIXED, SCOPE.hub_id, key.namespace), key.name
-        )
+        found = mirror_key(self.namespaces, SCOPE.hub_id, key)
+        assert found is not None, f"{key} gets no mirror"
+        return found
 
     def mirror(self, key: ObjectKey) -> JsonDict | None:
         """What stands in the target under the name of the hub pod's mirror."""

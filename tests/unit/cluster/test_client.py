@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -30,6 +30,7 @@ from federate.errors import (
     Unauthorized,
     Unreachable,
 )
+from federate.model.expiry import Expiry
 from federate.model.objects import JsonDict, ObjectKey
 from federate.model.resources import NODES, PODS
 from federate.patch.document import MERGE, STRATEGIC, PatchBody
@@ -84,9 +85,16 @@ class FixedCredentials:
     access: Access
     renewals: list[Access] = field(default_factory=list)
     renewed: int = 0
+    is_closed: bool = False
+
+    def known(self) -> Access:
+        return self.access
 
     async def current(self) -> Access:
         return self.access
+
+    async def aclose(self) -> None:
+        self.is_closed = True
 
     async def renew(self, refused: Access) -> Access:
         self.renewed += 1
@@ -131,7 +139,9 @@ async def bench(*replies: Reply, **options: Any) -> AsyncIterator[Bench]:
         observed.append((verb, resource, outcome))
 
     credentials = FixedCredentials(
-        Access(server=str(server.make_url("")).rstrip("/"), headers={"Authorization": "Bearer one"})
+        Access(
+            server=str(server.make_url("")).rstrip("/"), headers=(("Authorization", "Bearer one"),)
+        )
     )
     client = ClusterClient(name="east", credentials=credentials, observer=observe, **options)
     try:
@@ -226,6 +236,24 @@ async def test_delete_of_what_is_gone() -> None:
         assert await b.client.delete(PODS, KEY, uid="u") is None
         with pytest.raises(Conflict):
             await b.client.delete(PODS, KEY, uid="u")
+
+
+async def test_an_eviction_names_the_uid_it_means() -> None:
+    """It is a delete that budgets may forbid; one of a pod that is gone is no error."""
+    forbidden = failure(429, "TooManyRequests")
+    async with bench(answer({}), failure(404, "NotFound"), forbidden) as b:
+        await b.client.evict(KEY, uid="u", grace_seconds=5)
+        assert await b.client.evict(KEY, uid="u") is None
+        with pytest.raises(Throttled):
+            await b.client.evict(KEY, uid="u")
+    sent = b.seen[0]
+    assert (sent.method, sent.path) == (
+        "POST",
+        f"/api/v1/namespaces/{KEY.namespace}/pods/{KEY.name}/eviction",
+    )
+    assert sent.body["kind"] == "Eviction"
+    assert sent.body["deleteOptions"]["preconditions"] == {"uid": "u"}
+    assert sent.body["deleteOptions"]["gracePeriodSeconds"] == 5
 
 
 async def test_warnings_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -466,7 +494,7 @@ async def test_a_refused_token_is_renewed_once() -> None:
     """After a 401 the credentials are read again and the request repeated."""
     async with bench(failure(401), answer({"kind": "Pod"})) as b:
         server = b.credentials.access.server
-        b.credentials.renewals = [Access(server=server, headers={"Authorization": "Bearer two"})]
+        b.credentials.renewals = [Access(server=server, headers=(("Authorization", "Bearer two"),))]
         assert await b.client.get(PODS, KEY) == {"kind": "Pod"}
     assert [s.headers["Authorization"] for s in b.seen] == ["Bearer one", "Bearer two"]
     assert b.observed == [("get", "pods", "ok")]
@@ -597,6 +625,21 @@ async def test_an_event_of_many_megabytes() -> None:
     async with bench(stream(line("ADDED", {"big": big}), line("ADDED", {}))) as b:
         events = await events_of(b.client)
     assert [len(e.object.get("big", "")) for e in events] == [len(big), 0]
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"), [(1000.0, "300"), (60.0, "60"), (9.0, "300"), (-5.0, "300")]
+)
+async def test_c72_a_watch_ends_with_the_credentials_it_began_with(
+    left: float, seconds: str
+) -> None:
+    """The next one tries the newer ones; where there are none, watches do not get short."""
+    async with bench(stream(b""), wall_clock=lambda: 1000.0) as b:
+        expiry = Expiry(at=1000.0 + left, warn_at=0.0, what="token")
+        b.credentials.access = replace(b.credentials.access, expiry=expiry)
+        await events_of(b.client)
+        assert b.last.query["timeoutSeconds"] == seconds
+        assert b.client.credential_expiry() == expiry
 
 
 async def test_a_silent_watch_ends() -> None:

@@ -414,6 +414,30 @@ async def test_verify_repairs_what_events_did_not_bring() -> None:
     }
 
 
+async def test_two_reflectors_feed_one_store() -> None:
+    """Each with its namespace: neither lists nor verifies away what is the other's."""
+    b = await synced(pod("a", "1"), namespace="ns")
+    other = Bench(namespace="attic")
+    other.reflector._store = b.store
+    there = {"metadata": {**pod("a", "1")["metadata"], "namespace": "attic", "uid": "u-attic"}}
+    other.lists("5", there)
+    await other.play()
+    assert len(b.store) == 2
+    b.lists("6", pod("a", "1"))
+    assert await b.reflector.verify() == 0
+    assert b.port.asked[-1]["namespace"] == "ns"
+    other.lists("7")
+    assert await other.reflector.verify() == 1
+    assert list(b.store.keys()) == [ObjectKey("ns", "a")]
+    b.reflector._must_list = True
+    b.lists("8")
+    other.lists("9", there)
+    other.reflector._must_list = True
+    await other.play()
+    await b.play()
+    assert list(b.store.keys()) == [ObjectKey("attic", "a")]
+
+
 async def test_verify_waits_for_events_on_their_way() -> None:
     """Events that were merely late clear a suspicion without a read."""
     b = await synced(pod("late", "1"), pod("other", "1"))

@@ -293,6 +293,58 @@ def test_a_listing_ends_pending_writes() -> None:
     assert store.apply(event("MODIFIED", obj("3"))) is not None
 
 
+# --- several namespaces -------------------------------------------------------------------------
+
+
+def elsewhere(version: str, *, uid: str = "u9") -> JsonDict:
+    body = obj(version, uid=uid)
+    body["metadata"]["namespace"] = "attic"
+    return body
+
+
+def test_a_listing_of_a_namespace_says_nothing_of_others() -> None:
+    """Objects of other namespaces stay, whatever it lists; its own go as ever."""
+    store = store_with(obj("1"), elsewhere("1"))
+    assert store.replace([], namespace="shop") == [Change(key=KEY, old=obj("1"), new=None)]
+    assert store.keys_in("attic") == store.keys_in("") == [ObjectKey("attic", "web")]
+    assert store.last_deleted("u1") == obj("1")
+    assert store.last_deleted("u9") is None
+
+
+def test_a_listing_of_a_namespace_leaves_writes_elsewhere_pending() -> None:
+    """What was promised to readers there holds: an old event does not undo it."""
+    store = store_with(obj("1"), elsewhere("1"))
+    with store.writing(KEY) as ticket:
+        ticket.commit(obj("5"))
+    store.replace([elsewhere("2")], namespace="attic")
+    assert store.apply(event("MODIFIED", obj("3"))) is None
+    assert shown(store) == "5"
+    store.replace([obj("6")], namespace="shop")
+    assert store.apply(event("MODIFIED", obj("7"))) is not None
+
+
+def test_a_listing_of_a_namespace_puts_its_own_tickets_in_doubt() -> None:
+    """And no others."""
+    store = store_with(obj("1"))
+    with store.writing(KEY) as ticket:
+        store.replace([], namespace="attic")
+        assert ticket.commit(obj("2")) is not None
+    with store.writing(KEY) as ticket:
+        store.replace([obj("2")], namespace="shop")
+        assert ticket.commit(obj("3")) is None
+
+
+def test_a_listing_of_a_namespace_lets_what_is_hidden_elsewhere_be() -> None:
+    """A removed object that was never shown does not appear by a late event."""
+    store = store_with()
+    with store.writing(KEY) as ticket:
+        ticket.commit_deleted("u1")
+    store.replace([], namespace="attic")
+    assert store.apply(event("ADDED", obj("1"))) is None
+    store.replace([], namespace="shop")
+    assert store.apply(event("ADDED", obj("2"))) is not None
+
+
 def test_a_key_has_one_writer() -> None:
     """A second ticket for a key is refused while the first is open; closing frees the key."""
     store = store_with()
@@ -428,12 +480,15 @@ class OwnWrites(RuleBasedStateMachine):
     def start_listing(self) -> None:
         self.listing = len(self.server.history) - 1
 
+    def list_all(self, items: list[JsonDict]) -> None:
+        self.store.replace(items)
+
     @precondition(lambda self: self.listing is not None)
     @rule()
     def finish_listing(self) -> None:
         assert self.listing is not None
         found = self.server.history[self.listing].visible
-        self.store.replace([found] if found else [])
+        self.list_all([found] if found else [])
         self.delivered = self.floor = self.listing
         self.listing = None
         if self.request:
@@ -548,8 +603,24 @@ class MovingSelection(OwnWrites):
         self.server.toggle_selected()
 
 
+class OneNamespaceOfTwo(OwnWrites):
+    """The same, in a namespace that is listed by itself, beside another one."""
+
+    def list_all(self, items: list[JsonDict]) -> None:
+        self.store.replace(items, namespace=KEY.namespace)
+
+    @rule(is_there=st.booleans())
+    def list_the_other(self, is_there: bool) -> None:
+        before = self.store.get(KEY)
+        self.store.replace([elsewhere("1")] if is_there else [], namespace="attic")
+        assert len(self.store.keys_in("attic")) == is_there
+        assert self.store.get(KEY) is before
+
+
 LIMITS: dict[str, Any] = {"deadline": None, "stateful_step_count": 40}
 TestOwnWrites = OwnWrites.TestCase
 TestOwnWrites.settings = settings(max_examples=30, **LIMITS)
 TestMovingSelection = MovingSelection.TestCase
 TestMovingSelection.settings = settings(max_examples=30, **LIMITS)
+TestOneNamespaceOfTwo = OneNamespaceOfTwo.TestCase
+TestOneNamespaceOfTwo.settings = settings(max_examples=30, **LIMITS)

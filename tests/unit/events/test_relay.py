@@ -20,6 +20,7 @@ from federate.model.objects import JsonObject, ObjectKey
 from tests.support.builders import pod
 from tests.support.clock import virtual_loop, virtual_time
 from tests.support.fakecluster import FakeCluster
+from tests.support.rights import role_in
 
 MIRROR = ObjectKey("hub-1-default", "web")
 RECORD = MirrorRecord(pod_uid="hub-uid", mirror=MIRROR, mirror_uid="mirror-uid")
@@ -105,6 +106,33 @@ async def test_c3_no_echo_where_hub_and_target_are_one() -> None:
     (told,) = notebook.heard
     relay.on_event(told.body)
     assert notebook.heard == [told]
+
+
+@virtual_time
+async def test_c22_each_namespace_is_watched_by_itself() -> None:
+    """With rights there alone; a namespace where they lack leaves the others open."""
+    cluster = FakeCluster("target", virtual_loop().time)
+    cluster.faults = role_in("team-a")
+    relay = EventRelay(
+        cluster.client(),
+        lambda _uid: None,
+        Notebook(),
+        target_name="edge",
+        namespaces=lambda: ("team-a", "team-b"),
+        clock=virtual_loop().time,
+        now=lambda: datetime.now(UTC),
+        random=Random(1),
+    )
+    tasks = [asyncio.create_task(part()) for part in relay.parts().values()]
+    await asyncio.sleep(30.0)
+    assert {str(call) for call in cluster.calls} == {"watch events team-a/", "watch events team-b/"}
+    assert [feed.is_open for feed in relay._feeds] == [True, False]
+    cluster.faults = role_in("team-a", "team-b")
+    await asyncio.sleep(400.0)
+    assert relay.is_open
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @virtual_time

@@ -12,7 +12,14 @@ from federate.garbage.namespaces import IN_FLIGHT_SECONDS, NamespaceKeeper
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION
 from federate.model.naming import anchor_name
 from federate.model.objects import JsonDict, ObjectKey
-from federate.model.resources import CONFIGMAPS, EVENTS, NAMESPACES, PODS, SERVICEACCOUNTS
+from federate.model.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    SERVICEACCOUNTS,
+    Resource,
+)
 from tests.support.builders import pod
 from tests.support.clock import ManualClock
 from tests.support.fakeclient import Call, Fault, Refuse
@@ -192,6 +199,18 @@ async def test_c22_events_are_no_content() -> None:
     assert await b.keeper.give_back() == [NAME]
 
 
+@pytest.mark.parametrize("kind", ["Event", "PodMetrics"])
+async def test_c22_a_kind_of_others_that_is_called_so_is_content(kind: str) -> None:
+    """A calendar's Event does not go with a pod: only the group tells."""
+    b = Bench()
+    group = "calendar.example.com/v1"
+    b.target.documents["/apis"] = {"groups": [{"versions": [{"groupVersion": group}]}]}
+    b.target.documents[f"/apis/{group}"] = {"resources": [served("things", kind)]}
+    things = Resource(group_version=group, plural="things", kind=kind, namespaced=True)
+    b.target.add(things, {"metadata": {"namespace": NAME, "name": "birthday"}})
+    await b.assert_kept()
+
+
 async def test_c22_what_cannot_be_read_counts_as_being_there() -> None:
     """A kind that federate may not list keeps the namespace."""
     b = Bench()
@@ -287,3 +306,41 @@ async def test_c5_another_cluster_loses_no_namespace(when: str) -> None:
         await b.keeper.give_back()
     assert b.target.writes() == []
     assert b.forgotten == ([] if when == "before" else [NAME])
+
+
+# -- a virtual node that is left -------------------------------------------------------------------
+
+
+async def test_c22_a_namespace_is_left_after_a_second_look() -> None:
+    """Its hub namespace may live; but who just begins to use it has its time to be seen."""
+    b = Bench()
+    b.hub.add_namespace("shop")
+    assert await b.keeper.leave(NAME) == ""
+    assert b.slept == [IN_FLIGHT_SECONDS]
+    [delete] = b.target.writes()
+    assert set((delete.body or {})["preconditions"]) == {"uid", "resourceVersion"}
+
+
+async def test_c22_an_anchor_that_arrives_meanwhile_keeps_the_namespace() -> None:
+    """Another virtual node began to use it: its anchor was on the wire at the first look."""
+    b = Bench()
+    b.meanwhile = lambda: b.add_anchor(labels=OTHER_SCOPE.labels(), name=anchor_name(OTHER_SCOPE))
+    assert "is in it" in await b.keeper.leave(NAME)
+    assert b.target.writes() == []
+
+
+async def test_c5_a_changed_cluster_keeps_the_namespace_that_is_left() -> None:
+    """What is asked right before the delete is asked after the wait."""
+    b = Bench()
+    b.meanwhile = lambda: setattr(b, "has_changed", True)
+    with pytest.raises(TargetChanged):
+        await b.keeper.leave(NAME)
+    assert b.target.writes() == []
+
+
+async def test_what_stays_is_not_waited_for() -> None:
+    """Only a namespace that may go is looked at twice."""
+    b = Bench()
+    b.add_anchor(labels=OTHER_SCOPE.labels(), name=anchor_name(OTHER_SCOPE))
+    assert "is in it" in await b.keeper.leave(NAME)
+    assert b.slept == []

@@ -10,17 +10,19 @@ import pytest
 
 from federate.cluster.identity import cluster_identity
 from federate.cluster.port import Listing
-from federate.errors import LeadershipLost, ServerFault, TargetChanged, Unreachable
+from federate.errors import ConfigError, LeadershipLost, ServerFault, TargetChanged, Unreachable
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.plan import Orphan
 from federate.garbage.sweeper import Sweeper, remove_orphan, survey, survey_scope
-from federate.model.marks import Scope
+from federate.model.marks import NODE_HUB_ANNOTATION, Scope
 from federate.model.objects import JsonDict, ObjectKey, uid_of
-from federate.model.resources import NAMESPACES, PODS, Resource
+from federate.model.resources import NAMESPACES, NODES, PODS, Resource
 from tests.support.builders import PodBuilder
 from tests.support.clock import ManualClock, virtual_time
 from tests.support.fakeclient import Call, FakeClient, Fault, Refuse
 from tests.support.fakecluster import FakeCluster
+from tests.support.rights import role_in
+from tests.support.scene import agreed
 from tests.support.views import OTHER_SCOPE, SCOPE, hub_pod, mirror, mirror_key
 
 WEB = ObjectKey("default", "web")
@@ -42,7 +44,7 @@ class Bench:
             confirm_hub=self._agree,
             confirm_target=self._agree_on_target,
             enqueue=self.woken.append,
-            namespaces=NamespaceKeeper(
+            keeper=NamespaceKeeper(
                 hub=self.hub.client(),
                 target=self.target.client(),
                 scope=SCOPE,
@@ -121,6 +123,48 @@ async def test_the_command_line_surveys_by_node_name() -> None:
     found = await survey(b.hub.client(), b.target.client(), node_name="edge")
     assert [o.mirror.name for o in found.orphans] == ["web"]
     assert [u.mirror.name for u in found.unknown] == ["db"]
+
+
+async def test_c3_a_sweep_by_hand_goes_by_the_name_the_node_was_registered_with() -> None:
+    """Under another hub's name all of that hub's mirrors would look like orphans."""
+    b = Bench()
+    b.add_mirror(mirror(scope=Scope(hub_id="copy-b", node_name="edge")))
+    annotations = {NODE_HUB_ANNOTATION: "copy-b"}
+    b.hub.add(NODES, {"metadata": {"name": "edge", "annotations": annotations}})
+    found = await survey(b.hub.client(), b.target.client(), node_name="edge", hub_identity="copy-b")
+    assert len(found.orphans) == 1
+    for other in ("copy-a", None):
+        with pytest.raises(ConfigError, match="expected --hub-identity copy-b"):
+            await survey(b.hub.client(), b.target.client(), node_name="edge", hub_identity=other)
+
+
+@pytest.mark.parametrize("registered", ["nothing", "a stranger"])
+async def test_c51_a_hub_that_does_not_know_the_node_is_not_taken_at_a_given_word(
+    registered: str,
+) -> None:
+    """With the name of one hub and the kubeconfig of another, all mirrors would look unwanted."""
+    b = Bench()
+    b.add_mirror(mirror(scope=Scope(hub_id="prod", node_name="edge")))
+    if registered == "a stranger":
+        b.hub.add(NODES, {"metadata": {"name": "edge"}})
+    with pytest.raises(ConfigError, match="Node edge is not registered on this hub"):
+        await survey(b.hub.client(), b.target.client(), node_name="edge", hub_identity="prod")
+    uid = await cluster_identity(b.hub.client())
+    await survey(b.hub.client(), b.target.client(), node_name="edge", hub_identity=uid)
+
+
+async def test_c51_another_hubs_pod_of_the_name_does_not_confirm_an_orphan() -> None:
+    """A pod of that name with another uid says nothing, unless it is still the same hub."""
+    b = Bench()
+    b.add_mirror(mirror())
+    orphan = await b.orphan()
+    stranger = hub_pod().build()
+    stranger["metadata"]["uid"] = "of-another-hub"
+    b.hub.add(PODS, stranger)
+    b.is_elsewhere = True
+    with pytest.raises(LeadershipLost):
+        await remove_orphan(b.hub.client(), b.target.client(), orphan, confirm_hub=b._agree)
+    assert b.target.writes() == []
 
 
 async def test_c51_a_confirmed_orphan_is_deleted_under_its_uid() -> None:
@@ -269,6 +313,32 @@ async def test_a_pass_wakes_orphans_and_deletes_nothing_itself() -> None:
     assert b.woken == [WEB, WEB]
     assert b.sweeper.unknown_mirrors == 1
     assert b.target.writes() == b.hub.writes() == []
+
+
+async def test_c22_a_confined_pass_reads_its_namespaces_alone() -> None:
+    """Nothing cluster-wide is asked for; one that is closed does not keep the others."""
+    b = Bench()
+    b.add_mirror(mirror())
+    far = mirror("db").build()
+    far["metadata"]["namespace"] = "elsewhere"
+    b.target.add(PODS, far)
+    b.target.faults = role_in(MIRROR.namespace)
+    confined = Sweeper(
+        hub=b.hub.client(),
+        target=b.target.client(),
+        scope=SCOPE,
+        confirm_hub=agreed,
+        confirm_target=agreed,
+        enqueue=b.woken.append,
+        keeper=None,
+        watched=lambda: (MIRROR.namespace, "team-b"),
+    )
+    assert [orphan.mirror for orphan in (await confined.sweep()).orphans] == [MIRROR]
+    assert b.woken == [WEB]
+    by_hand = await survey(
+        b.hub.client(), b.target.client(), node_name="edge", namespaces=[MIRROR.namespace]
+    )
+    assert [orphan.mirror for orphan in by_hand.orphans] == [MIRROR]
 
 
 async def test_c51_a_pass_on_another_hub_finds_no_orphans() -> None:

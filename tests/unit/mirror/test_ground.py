@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 import pytest
 
 from federate.cluster.store import Store
-from federate.errors import Forbidden, NotOurs, ServerFault, TargetChanged, Unreachable
+from federate.errors import (
+    Forbidden,
+    NotFound,
+    NotOurs,
+    ServerFault,
+    TargetChanged,
+    Unreachable,
+)
 from federate.mirror.ground import POD_SECURITY_LABEL, Ground, GroundRules
 from federate.mirror.steps import AnchorState
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, USED_AT_ANNOTATION
@@ -26,6 +33,7 @@ from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 from tests.support.clock import ManualClock, virtual_time
 from tests.support.fakeclient import Call, Fault, LostReply, Refuse
 from tests.support.fakecluster import FakeCluster
+from tests.support.rights import role_in
 from tests.support.scene import ANCHOR, SCOPE, TARGET_NAMESPACE
 
 
@@ -64,6 +72,22 @@ class Stage:
         self.anchors = Store()
         return Ground(
             rules=GroundRules(scope=SCOPE, namespaces=NamespaceRules(strategy=strategy)),
+            target=self.target.client(),
+            anchors=self.anchors,
+            register=self.register,
+            confirm_target=self.confirm,
+            fence=lambda: None,
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+        )
+
+    def confined(self, *namespaces: str) -> Ground:
+        """The ground of a process with rights in these namespaces only; the first is used."""
+        self.anchors = Store()
+        self.refused: list[str] = []
+        self.target.faults = role_in(*namespaces, refused=self.refused)
+        rules = NamespaceRules(strategy=NamespaceStrategy.SINGLE, single=namespaces[0])
+        return Ground(
+            rules=GroundRules(scope=SCOPE, namespaces=rules),
             target=self.target.client(),
             anchors=self.anchors,
             register=self.register,
@@ -320,3 +344,91 @@ async def test_c23_a_dying_anchor_owns_nothing_new() -> None:
     with pytest.raises(Forbidden, match="still being removed"):
         await stage.fresh().prepare("default")
     assert stage.register.known == {}
+
+
+# -- confined to namespaces ------------------------------------------------------------------------
+
+TEAM = "team-a"
+TEAMS_ANCHOR = ObjectKey(TEAM, ANCHOR.name)
+
+
+@virtual_time
+async def test_c22_a_named_namespace_is_used_as_it_is_found() -> None:
+    """An anchor is all that is made there, with rights in that namespace alone."""
+    stage = Stage()
+    before = stage.target.add_namespace(TEAM)
+    ground = stage.confined(TEAM)
+    await ground.prepare("default")
+    assert ground.anchor_state(TEAM) is AnchorState.PRESENT
+    assert stage.register.known == {TEAM: uid_of(stage.target.read(CONFIGMAPS, TEAMS_ANCHOR))}
+    assert await ground.look_up_anchor(TEAM) is AnchorState.PRESENT
+    assert [str(call) for call in stage.target.writes()] == [f"create configmaps {TEAMS_ANCHOR}"]
+    assert stage.target.read(NAMESPACES, ObjectKey("", TEAM)) == before
+    assert stage.refused == []
+
+
+@virtual_time
+async def test_c22_a_named_namespace_is_never_made() -> None:
+    """It is said that it is not there, and waited for."""
+    stage = Stage()
+    ground = stage.confined(TEAM)
+    with pytest.raises(NotFound, match="federate makes none"):
+        await ground.prepare("default")
+    assert stage.target.writes() == []
+    stage.target.add_namespace(TEAM)
+    await ground.prepare("default")
+    assert ground.anchor_state(TEAM) is AnchorState.PRESENT
+
+
+@virtual_time
+@pytest.mark.parametrize("way", ["terminating", "absent"])
+async def test_c23_a_named_namespace_that_goes_is_seen_without_reading_it(way: str) -> None:
+    """A create that is only tried is refused there: an uninstall, while the anchor still stands."""
+    stage = Stage()
+    stage.target.add_namespace(TEAM)
+    ground = stage.confined(TEAM)
+    await ground.prepare("default")
+    key = ObjectKey("", TEAM)
+    if way == "terminating":
+        stage.target.delete_by_user(NAMESPACES, key)
+    else:
+        stage.target.store.remove(NAMESPACES, key)
+    assert await ground.look_up_anchor(TEAM) is AnchorState.GONE
+    assert stage.target.find(CONFIGMAPS, TEAMS_ANCHOR) is not None
+    assert ground.uninstalled() == [TEAM]
+    assert stage.refused == []
+
+
+@virtual_time
+async def test_c23_a_try_that_a_quota_refuses_is_no_end_of_the_namespace() -> None:
+    """Any other refusal says nothing, and is not believed to say something."""
+    stage = Stage()
+    stage.target.add_namespace(TEAM)
+    ground = stage.confined(TEAM)
+    await ground.prepare("default")
+
+    def refuse(words: str) -> None:
+        stage.target.faults = lambda call: (
+            Refuse(Forbidden(words, status=403)) if call.dry_run else None
+        )
+
+    refuse("exceeded quota: count/configmaps")
+    assert await ground.look_up_anchor(TEAM) is AnchorState.PRESENT
+    refuse('User "x" cannot create resource "configmaps"')
+    with pytest.raises(Forbidden):
+        await ground.look_up_anchor(TEAM)
+    assert ground.anchor_state(TEAM) is AnchorState.PRESENT
+
+
+@virtual_time
+async def test_c51_namespaces_on_record_are_watched_too() -> None:
+    """Mirrors of before stand there; a namespace of nobody's is not looked at."""
+    stage = Stage()
+    stage.register.known = {TARGET_NAMESPACE: "uid"}
+    ground = stage.confined(TEAM)
+    assert list(ground.watched) == [TEAM]
+    ground.watch_recorded()
+    assert list(ground.watched) == [TARGET_NAMESPACE, TEAM]
+    assert ground.is_watched(TARGET_NAMESPACE)
+    assert not ground.is_watched("kube-system")
+    assert stage.fresh().is_watched("kube-system")

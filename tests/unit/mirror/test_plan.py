@@ -55,7 +55,9 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.pods import is_terminal
+from federate.model.reasons import PodReason
 from federate.patch.document import STRATEGIC
+from federate.status.project import MIRRORED
 from tests.support.builders import PodBuilder, pod
 from tests.support.views import (
     NOW,
@@ -1162,3 +1164,60 @@ def test_law_no_finalizer_and_no_spec_is_ever_written(seen: PodView) -> None:
         assert set(body["metadata"]) <= {"uid", "resourceVersion", "annotations"}
         own = {RECORD_ANNOTATION, TARGET_ANNOTATION, TARGET_NODE_ANNOTATION}
         assert set(body["metadata"].get("annotations") or {}) <= own
+
+
+# -- a virtual node that is being left -------------------------------------------------------------
+
+
+def test_nothing_is_started_on_a_node_that_is_being_left() -> None:
+    """What has no mirror gets none, an intent on record or not, and says why (decision 0014)."""
+    for hub in (hub_pod().build(), intending(hub_pod()).build()):
+        step = plan_pod(sure(hub, leaving=True), RULES)
+        told = condition_of(outcome(hub, step), MIRRORED)
+        assert told is not None
+        assert told["reason"] == PodReason.NODE_LEAVING
+        for way_back in ("annotate node edge federate.dev/leaving-", "kubectl uncordon edge"):
+            assert way_back in told["message"]
+
+
+def test_what_runs_on_a_node_that_is_being_left_goes_on() -> None:
+    """Statuses and deletions are as ever: the plan differs in nothing else."""
+    for hub in (recording(hub_pod()), recording(hub_pod()).terminating()):
+        for own in (mirror().running(), mirror().running().terminating(), mirror().succeeded()):
+            seen = sure(hub.build(), own.build())
+            assert plan_pod(replace(seen, leaving=True), RULES) == plan_pod(seen, RULES)
+
+
+# -- other namespace rules (C22) -------------------------------------------------------------------
+
+
+def test_c22_a_pod_that_the_rules_have_no_place_for_waits() -> None:
+    """It says so once; nothing is made, and it may go."""
+    hub = hub_pod().build()
+    step = plan(view(hub, mirror_key=None))
+    assert refusal_reason(step) == "NamespaceNotMapped"
+    assert isinstance(plan(view(outcome(hub, step), mirror_key=None)), Nothing)
+    ending = plan(view(hub_pod().terminating().build(), mirror_key=None))
+    assert isinstance(ending, DeleteHubPod)
+
+
+def test_c22_a_mirror_stays_where_rules_of_before_put_it() -> None:
+    """What is on record is followed, whatever has a place today."""
+    hub, there = recording(hub_pod()), mirror().running()
+    for key in (None, ObjectKey("team-a", "web")):
+        step = plan(view(hub.build(), there.build(), mirror_key=key))
+        assert isinstance(step, WriteHubPod)
+        record = record_of(outcome(hub.build(), step))
+        assert record is not None
+        assert record.mirror == mirror_key(ObjectKey("default", "web"))
+
+
+def test_c20_an_intent_by_other_rules_is_written_anew_before_the_create() -> None:
+    """Where a mirror is made is decided by the rules alone: people can write the record too."""
+    hub, key = intending(hub_pod()).build(), ObjectKey("team-a", "web")
+    assert isinstance(plan(view(hub, mirror_key=key)), LookUpMirror)
+    step = plan(sure(hub, mirror_key=key))
+    assert isinstance(step, WriteHubPod)
+    assert step.intent is not None
+    assert step.intent.mirror == key
+    assert isinstance(plan(sure(outcome(hub, step), mirror_key=key)), CreateMirror)

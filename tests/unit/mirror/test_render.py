@@ -254,6 +254,17 @@ def test_c21_an_unset_hostname_is_the_hub_pods_name(name: str, hostname: str | N
 
 
 @pytest.mark.parametrize(
+    ("name", "hostname"), [("web-0", "web-0"), ("a.b", "a-b"), ("a" * 62 + "." + "b", "a" * 62)]
+)
+def test_c21_a_mirror_of_another_name_has_the_hub_pods_hostname(name: str, hostname: str) -> None:
+    """The kubelet would make one of the mangled name; dots cannot stay in a hostname."""
+    rules = RenderRules(keeps_names=False)
+    assert spec(hub_pod(name), rules)["hostname"] == hostname
+    kept = spec(hub_pod(name).with_spec(hostname="own", subdomain="db"), rules)
+    assert (kept["hostname"], kept["subdomain"]) == ("own", "db")
+
+
+@pytest.mark.parametrize(
     "fields", [{"hostname": "own"}, {"hostNetwork": True}, {"hostnameOverride": "own"}]
 )
 def test_c21_a_hostname_that_is_settled_stays(fields: JsonDict) -> None:

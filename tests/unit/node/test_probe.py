@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from federate.errors import ClusterError, Forbidden, NotFound, TargetChanged, Unreachable
+from federate.errors import (
+    ClusterError,
+    Forbidden,
+    NotFound,
+    ServerFault,
+    TargetChanged,
+    Unreachable,
+)
+from federate.model.naming import anchor_name
 from federate.model.objects import JsonDict, ObjectKey, uid_of
-from federate.model.resources import CONFIGMAPS, NAMESPACES
+from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 from federate.node.anchors import UNKNOWN_IDENTITY, NodeAnchors
 from federate.node.probe import PING, TargetProbe, changed_message, offered_identity
 from federate.node.reachability import TargetState
@@ -25,7 +33,7 @@ SYSTEM = ObjectKey("", "kube-system")
 class Bench:
     """A target that can be exchanged for another at a word."""
 
-    def __init__(self, *, recorded: str | None = None) -> None:
+    def __init__(self, *, recorded: str | None = None, namespaces: Sequence[str] = ()) -> None:
         clock = virtual_loop().time
         self.target = FakeCluster("berlin", clock)
         self.uid = uid_of(self.target.read(NAMESPACES, SYSTEM))
@@ -37,9 +45,10 @@ class Bench:
         self.changes: list[TargetState] = []
         self.probe = TargetProbe(
             target=self.target.client(),
-            node_name="edge",
+            scope=SCOPE,
             memory=self.memory,
             on_change=lambda: self.changes.append(self.state()),
+            namespaces=namespaces,
         )
 
     def state(self) -> TargetState:
@@ -157,6 +166,160 @@ async def test_c12_a_hung_target_is_dead_in_15_seconds() -> None:
         await asyncio.sleep(15.0)
         assert b.state() is TargetState.UNREACHABLE
         assert b.probe.reachability.message == "no answer within 3 s"
+
+
+@virtual_time
+async def test_c5_confined_to_what_is_not_there_nothing_is_confirmed() -> None:
+    """That somebody answers is known, and no more; once the namespace is there, who it is."""
+    b = Bench(namespaces=["team-a"])
+    b.forbid_identity()
+    async with probing(b):
+        await asyncio.sleep(30.0)
+        assert b.state() is TargetState.REACHABLE
+        assert b.memory.identity == UNKNOWN_IDENTITY
+        with pytest.raises(NotFound):
+            await b.probe.confirm()
+        b.target.add_namespace("team-a")
+        with suppress(NotFound):
+            await b.probe.confirm()
+        await asyncio.sleep(3.0)
+        await b.probe.confirm()
+        account = b.target.read(SERVICEACCOUNTS, ObjectKey("team-a", "default"))
+        assert b.memory.identity == b.probe.found == f"team-a/{uid_of(account)}"
+    asked = [str(call) for call in b.target.calls]
+    assert asked.count("get namespaces kube-system") == 1
+    assert set(asked) == {"get namespaces kube-system", "get serviceaccounts team-a/default"}
+
+
+@virtual_time
+async def test_c5_a_confined_cluster_is_told_from_another_in_words() -> None:
+    """The message names what was read, and an operator can accept it."""
+    b = Bench(recorded="team-a/the-old-one", namespaces=["team-a"])
+    b.target.add_namespace("team-a")
+    async with probing(b):
+        await asyncio.sleep(1.0)
+        assert b.state() is TargetState.CHANGED
+        message = b.probe.reachability.message
+        assert "of the default service account in namespace team-a" in message
+        assert offered_identity(message) == b.probe.found
+
+
+# -- anchors on record of a cluster that nobody named ----------------------------------------------
+
+
+ANCHOR = ObjectKey("hub-x-team", anchor_name(SCOPE))
+OTHER_ANCHOR = ObjectKey("hub-x-shop", anchor_name(SCOPE))
+
+
+async def used_without_a_name(*anchors: ObjectKey) -> Bench:
+    """A target that was used without the right to read kube-system; now there is that right."""
+    b = Bench(recorded=UNKNOWN_IDENTITY)
+    for key in anchors:
+        b.target.add_namespace(key.namespace)
+        b.target.add(CONFIGMAPS, {"metadata": {"namespace": key.namespace, "name": key.name}})
+        await b.memory.record(key.namespace, uid_of(b.target.read(CONFIGMAPS, key)))
+    return b
+
+
+def refusing(b: Bench, *keys: ObjectKey, error: ClusterError | None = None) -> None:
+    told = error or Forbidden("no", status=403)
+    b.target.faults = lambda call: (
+        Refuse(told) if call.resource == CONFIGMAPS and call.key in keys else None
+    )
+
+
+@virtual_time
+async def test_c5_a_cluster_that_names_itself_is_met_where_our_anchor_stands() -> None:
+    """The right to read kube-system came; one anchor with the uid on record is enough."""
+    b = await used_without_a_name(ANCHOR, OTHER_ANCHOR)
+    b.target.delete_by_user(CONFIGMAPS, OTHER_ANCHOR)
+    await b.probe.confirm()
+    async with probing(b):
+        await asyncio.sleep(1.0)
+        assert (b.state(), b.memory.identity) == (TargetState.REACHABLE, b.uid)
+
+
+@pytest.mark.parametrize("way", ["absent", "anew"])
+@virtual_time
+async def test_c5_a_cluster_that_names_itself_is_another_without_our_anchor(way: str) -> None:
+    """It names itself, but that is no proof: nothing absent there is believed."""
+    b = await used_without_a_name(ANCHOR)
+    b.target.delete_by_user(CONFIGMAPS, ANCHOR)
+    if way == "anew":
+        b.target.add(CONFIGMAPS, {"metadata": {"namespace": ANCHOR.namespace, "name": ANCHOR.name}})
+    with pytest.raises(TargetChanged):
+        await b.probe.confirm()
+    async with probing(b):
+        await asyncio.sleep(10.0)
+        assert b.state() is TargetState.CHANGED
+        assert not b.probe.confirmed.is_set()
+        assert b.memory.identity == UNKNOWN_IDENTITY
+        assert offered_identity(b.probe.reachability.message) == b.uid
+        assert "none of its anchors" in b.probe.reachability.message
+
+
+@virtual_time
+async def test_c5_an_anchor_that_may_not_be_read_says_neither() -> None:
+    """Neither met nor another, as long as it lasts; the operator may accept what is found."""
+    b = await used_without_a_name(ANCHOR, OTHER_ANCHOR)
+    b.target.delete_by_user(CONFIGMAPS, OTHER_ANCHOR)
+    refusing(b, ANCHOR)
+    with pytest.raises(Forbidden):
+        await b.probe.confirm()
+    async with probing(b):
+        await asyncio.sleep(10.0)
+        assert b.state() is TargetState.REFUSED
+        assert b.memory.identity == UNKNOWN_IDENTITY
+        assert b.probe.found == b.uid
+        assert not b.probe.confirmed.is_set()
+        b.target.faults = None
+        await asyncio.sleep(5.0)
+        assert (b.state(), b.memory.identity) == (TargetState.REACHABLE, b.uid)
+
+
+@virtual_time
+async def test_c5_another_anchor_stands_in_for_one_that_may_not_be_read() -> None:
+    """Rights in a namespace may go with it."""
+    b = await used_without_a_name(ANCHOR, OTHER_ANCHOR)
+    refusing(b, OTHER_ANCHOR)  # the first that is asked for
+    await b.probe.confirm()
+
+
+@virtual_time
+async def test_c5_an_anchor_that_cannot_be_read_just_now_says_neither() -> None:
+    """Out of reach, until it can."""
+    b = await used_without_a_name(ANCHOR)
+    refusing(b, ANCHOR, error=ServerFault("etcd", status=500))
+    with pytest.raises(ServerFault):
+        await b.probe.confirm()
+    async with probing(b):
+        await asyncio.sleep(10.0)
+        assert (b.state(), b.memory.identity) == (TargetState.UNREACHABLE, UNKNOWN_IDENTITY)
+        b.target.faults = None
+        await asyncio.sleep(5.0)
+        assert (b.state(), b.memory.identity) == (TargetState.REACHABLE, b.uid)
+
+
+@virtual_time
+async def test_c5_anchors_of_a_node_without_an_identity_count_too() -> None:
+    """Somebody removed the annotation, or it was never written: the anchors are still ours."""
+    b = Bench()
+    await b.memory.record(ANCHOR.namespace, "not-there")
+    async with probing(b):
+        await asyncio.sleep(1.0)
+        assert b.state() is TargetState.CHANGED
+        assert b.memory.identity == ""
+
+
+@virtual_time
+async def test_c5_a_cluster_that_does_not_name_itself_is_not_asked_for_anchors() -> None:
+    """Each namespace's anchor stands in for it then, where that namespace is used."""
+    b = await used_without_a_name(ANCHOR)
+    b.target.delete_by_user(CONFIGMAPS, ANCHOR)
+    b.forbid_identity()
+    async with probing(b):
+        await asyncio.sleep(1.0)
+        assert (b.state(), b.memory.identity) == (TargetState.REACHABLE, UNKNOWN_IDENTITY)
 
 
 # -- another cluster -------------------------------------------------------------------------------
