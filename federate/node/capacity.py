@@ -1,8 +1,10 @@
 """What the virtual node offers: a fixed amount, or what the target has left. Pure.
 
 `aggregate` = allocatable of the target's ready, schedulable nodes, less the requests of every pod
-there that is not a mirror of *this* virtual node, less what admission in the target added to its
-mirrors. Sums are kept running, so one change costs one addition, however many pods there are.
+there that is not a mirror of *this* virtual node; of that the share, and no more than the cap; less
+what admission in the target added to its mirrors. That comes last, so that share and cap bound what
+mirrors take in the target, and not what their hub pods ask for. Sums are kept running, so one
+change costs one addition, however many pods there are.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from federate.model.objects import (
@@ -18,16 +21,20 @@ from federate.model.objects import (
     ObjectKey,
     condition_of,
     is_terminating,
+    metadata_of,
     spec_of,
     status_of,
+    uid_of,
 )
 from federate.model.pods import is_terminal
 from federate.model.quantities import (
     Amounts,
     add,
     format_amounts,
+    largest,
     parse_amounts,
     pod_requests,
+    scale,
     subtract,
 )
 
@@ -53,20 +60,33 @@ class CapacityRules:
 
     mode: CapacityMode = CapacityMode.AGGREGATE
     static: Mapping[str, str] = field(default_factory=dict)
-    """Quantities by resource, with `pods`; mode `static` alone."""
+    """Quantities by resource: mode `static` offers these, with `pods`; mode `quota` those of them
+    that the quota does not limit."""
     node_selector: str = ""
     """Label selector for the target nodes that count; mode `aggregate` alone."""
     share: Decimal = Decimal(1)
     """What part of the rest is offered, above 0 and at most 1; not in mode `static`."""
     cap: Mapping[str, str] = field(default_factory=dict)
     """Quantities by resource that are never exceeded; not in mode `static`."""
+    at_least: Mapping[str, str] = field(default_factory=dict)
+    """What the target's nodes grow to when pods ask for it, however few they are; mode `aggregate`
+    alone."""
     quota: ObjectKey | None = None
-    """The ResourceQuota in the target that mode `quota` follows."""
+    """The ResourceQuota in the target that mode `quota` follows; one without a name is the only one
+    of its namespace."""
+
+    def __post_init__(self) -> None:
+        if self.mode is CapacityMode.QUOTA and self.quota is None:
+            raise ValueError("mode quota follows a ResourceQuota: name its namespace")
 
     @classmethod
     def fixed(cls, quantities: Mapping[str, str]) -> CapacityRules:
         """Make the rules of a fixed size."""
         return cls(mode=CapacityMode.STATIC, static=quantities)
+
+
+EVERYTHING = CapacityRules()
+"""All that is left, unbounded."""
 
 
 class Ledger(Generic[K]):
@@ -113,23 +133,30 @@ def node_allocatable(node: JsonObject) -> Amounts | None:
     return parse_amounts(status_of(node).get("allocatable") or {}) if is_offering(node) else None
 
 
-def foreign_requests(pod: JsonObject) -> Amounts | None:
-    """Return what a pod that is not ours takes from the offer; terminal pods take nothing."""
-    return None if is_terminal(pod) else pod_requests(pod)
+def requests_of(pod: JsonObject) -> Amounts | None:
+    """Return what a pod takes from its cluster; terminal pods have given it back."""
+    return None if is_terminal(pod) else _shared(tuple(pod_requests(pod).items()))
+
+
+@lru_cache(maxsize=4096)
+def _shared(items: tuple[tuple[str, Decimal], ...]) -> Amounts:
+    """Return one and the same list for equal requests: pods are many, and mostly alike."""
+    return dict(items)
 
 
 def excess_requests(hub_pod: JsonObject | None, mirror: JsonObject) -> Amounts | None:
     """Return what a mirror requests beyond its hub pod (sidecars, defaults set in the target).
 
     The hub's scheduler counts the hub pod itself, so only the difference lowers the offer. A mirror
-    without its hub pod counts whole.
+    whose hub pod is gone, or has ended, counts whole.
     """
     if is_terminal(mirror):
         return None
-    if hub_pod is not None and _same_resources(hub_pod, mirror):
+    counted = None if hub_pod is None or is_terminal(hub_pod) else hub_pod
+    if counted is not None and _same_resources(counted, mirror):
         return None
     asked = pod_requests(mirror)
-    known = pod_requests(hub_pod) if hub_pod is not None else {}
+    known = pod_requests(counted) if counted is not None else {}
     beyond = {
         name: amount - known.get(name, Decimal(0))
         for name, amount in asked.items()
@@ -138,25 +165,74 @@ def excess_requests(hub_pod: JsonObject | None, mirror: JsonObject) -> Amounts |
     return beyond or None
 
 
-def _same_resources(hub_pod: JsonObject, mirror: JsonObject) -> bool:
-    def shape(pod: JsonObject) -> tuple[object, ...]:
-        spec = spec_of(pod)
-        lists = (spec.get("initContainers") or (), spec.get("containers") or ())
-        return (
-            tuple(tuple((c.get("name"), c.get("resources")) for c in group) for group in lists),
-            spec.get("resources"),
-            spec.get("overhead"),
-        )
+def _same_resources(one: JsonObject, other: JsonObject) -> bool:
+    """Tell whether two pods ask for the same, by the look of it: that is cheaper than counting."""
+    a, b = spec_of(one), spec_of(other)
+    if any(a.get(field) != b.get(field) for field in ("resources", "overhead")):
+        return False
+    for group in ("containers", "initContainers"):
+        ours, theirs = a.get(group) or (), b.get(group) or ()
+        if len(ours) != len(theirs):
+            return False
+        for mine, its in zip(ours, theirs, strict=True):
+            if any(mine.get(f) != its.get(f) for f in ("name", "resources", "restartPolicy")):
+                return False
+    return True
 
-    return shape(hub_pod) == shape(mirror)
+
+def may_ask_otherwise(before: JsonObject, now: JsonObject) -> bool:
+    """Tell whether a pod may ask for something else than before: another object, or its spec moved.
+
+    The generation tells of it; servers before 1.33 give pods none.
+    """
+    if uid_of(before) != uid_of(now):
+        return True
+    was = metadata_of(before).get("generation")
+    if was:
+        return bool(was != metadata_of(now).get("generation"))
+    return not _same_resources(before, now)
 
 
-def aggregate_offer(allocatable: Amounts, foreign: Amounts, excess: Amounts) -> dict[str, str]:
+def may_take_otherwise(before: JsonObject, now: JsonObject) -> bool:
+    """Tell whether a pod may take something else: it asks so, has ended, or is being resized."""
+    if is_terminal(before) != is_terminal(now) or may_ask_otherwise(before, now):
+        return True
+    return _held(before) != _held(now)
+
+
+def _held(pod: JsonObject) -> list[object]:
+    statuses = status_of(pod)
+    return [
+        (container.get("resources"), container.get("allocatedResources"))
+        for group in ("containerStatuses", "initContainerStatuses")
+        for container in statuses.get(group) or ()
+        if "resources" in container
+    ]
+
+
+def bounded(left: Amounts, rules: CapacityRules) -> Amounts:
+    """Return what of the rest may be used: the share of it, in whole units, up to the cap."""
+    return capped(left if rules.share == 1 else scale(left, rules.share), rules)
+
+
+def capped(amounts: Amounts, rules: CapacityRules) -> Amounts:
+    """Return at most the cap of each resource."""
+    cap = parse_amounts(rules.cap)
+    return {name: min(amount, cap.get(name, amount)) for name, amount in amounts.items()}
+
+
+def aggregate_offer(
+    allocatable: Amounts, foreign: Amounts, excess: Amounts, rules: CapacityRules = EVERYTHING
+) -> dict[str, str]:
     """Return the capacity to show, as quantities; nothing below zero."""
-    left = subtract(subtract(allocatable, foreign), excess)
-    shown = {name: max(Decimal(0), left.get(name, Decimal(0))) for name in ALWAYS_OFFERED}
-    others = {n: max(Decimal(0), v) for n, v in left.items() if n in allocatable}
-    return format_amounts({**shown, **others})
+    able = largest(allocatable, parse_amounts(rules.at_least))
+    left = subtract(able, foreign)
+    return to_show(subtract(bounded(left, rules), excess, floor_at_zero=True))
+
+
+def to_show(amounts: Amounts) -> dict[str, str]:
+    """Write an offer as a Node shows it."""
+    return format_amounts({**dict.fromkeys(ALWAYS_OFFERED, Decimal(0)), **amounts})
 
 
 def static_offer(capacity: Mapping[str, str]) -> dict[str, str]:

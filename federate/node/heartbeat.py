@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -28,6 +28,7 @@ from federate.errors import (
     NotOurs,
     TargetChanged,
 )
+from federate.model.expiry import Expiry
 from federate.model.instants import format_instant
 from federate.model.leases import NODE_LEASE_NAMESPACE, render_node_lease
 from federate.model.marks import Scope
@@ -43,12 +44,14 @@ from federate.model.objects import (
 from federate.model.reasons import NodeReason
 from federate.model.resources import LEASES, NODES
 from federate.node.anchors import NodeAnchors, parse_accepted, parse_reinstall
-from federate.node.capacity import aggregate_offer
+from federate.node.capacity import to_show
+from federate.node.credentials import credentials_word
 from federate.node.probe import TargetProbe
 from federate.node.reachability import Reachability, TargetState
 from federate.node.render import (
     TARGET_REACHABLE,
     NodeFacts,
+    NodeShape,
     is_registered_by,
     new_node,
     node_patch,
@@ -78,8 +81,11 @@ class Offer(Protocol):
     def capacity(self) -> Mapping[str, str] | None:
         """Return quantities by resource; None while it is not known yet."""
 
+    def trouble(self) -> str:
+        """Return why less is offered than there may be, "" where all is well."""
+
     def common_labels(self) -> Mapping[str, str]:
-        """Return the labels all target nodes share."""
+        """Return the labels all target nodes that count share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +98,9 @@ class NodeIdentity:
     kubelet_version: Callable[[], str]
     federate_version: str
     user_labels: Mapping[str, str]
+    shape: NodeShape = field(default_factory=NodeShape)
+    confined_to: Sequence[str] = ()
+    """The only namespaces of the target that may be read; empty: no bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +120,8 @@ class NodePorts:
     """Called when the target answers again, and when an operator gives a namespace free."""
     fence: Callable[[], None]
     now: Callable[[], datetime]
+    credential_expiry: Callable[[], Expiry | None] | None = None
+    """When the credentials for the target end; None: nothing is said of them."""
 
 
 class Heartbeat:
@@ -119,9 +130,10 @@ class Heartbeat:
     def __init__(self, *, identity: NodeIdentity, ports: NodePorts) -> None:
         self.probe = TargetProbe(
             target=ports.target,
-            node_name=identity.scope.node_name,
+            scope=identity.scope,
             memory=ports.anchors,
             on_change=self._on_target,
+            namespaces=identity.confined_to,
         )
         self.announced = asyncio.Event()
         self._identity = identity
@@ -259,7 +271,7 @@ class Heartbeat:
             if self._may_announce and offer is not None:
                 await self._register(offer)
         elif was_there:
-            await self._register(self._shown or offer or aggregate_offer({}, {}, {}))
+            await self._register(self._shown or offer or to_show({}))
 
     @property
     def is_registered(self) -> bool:
@@ -352,7 +364,8 @@ class Heartbeat:
         return is_same and told.get("reason") == NodeReason.TARGET_CHANGED
 
     def _render(self, present: JsonObject | None, offer: Mapping[str, str]) -> JsonDict:
-        identity = self._identity
+        identity, now = self._identity, self._ports.now()
+        ask_expiry = self._ports.credential_expiry
         # Before the target was asked for its version the Node keeps what it said.
         said = (status_of(present or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""
         facts = NodeFacts(
@@ -364,11 +377,16 @@ class Heartbeat:
             offer=offer,
             state=self.reachability.state,
             state_message=self.reachability.message,
+            offer_trouble=self._ports.offer.trouble(),
             target_labels=self._ports.offer.common_labels(),
             user_labels=identity.user_labels,
+            shape=identity.shape,
+            credentials=(
+                credentials_word(ask_expiry(), now=now.timestamp()) if ask_expiry else None
+            ),
             uninstalled=self._ports.uninstalled(),
         )
-        return render_node(facts, present, now=format_instant(self._ports.now()))
+        return render_node(facts, present, now=format_instant(now))
 
     # -- the node lease ----------------------------------------------------------------------------
 

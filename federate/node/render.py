@@ -26,23 +26,32 @@ from federate.model.objects import (
     condition_of,
     labels_of,
     resource_version_of,
+    spec_of,
     uid_of,
 )
 from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TAINT_KEY, VIRTUAL_NODE_TYPE
 from federate.model.reasons import NodeReason
+from federate.model.taints import Taint
+from federate.node.credentials import CredentialsWord
 from federate.node.reachability import TargetState
 from federate.patch.document import PatchBody, strategic_patch
 from federate.patch.listkeys import NODE
 from federate.patch.threeway import merge
 
-TAINT_VALUE = "federate"
 TARGET_REACHABLE = "federate.dev/TargetReachable"
+CREDENTIALS_VALID = "federate.dev/CredentialsValid"
 
 _NOT_REACHABLE = {
     TargetState.UNREACHABLE: NodeReason.TARGET_UNREACHABLE,
     TargetState.REFUSED: NodeReason.TARGET_REFUSES,
     TargetState.CHANGED: NodeReason.TARGET_CHANGED,
 }
+
+ASSUMED_LABELS: Mapping[str, str] = {
+    "kubernetes.io/os": "linux",
+    "kubernetes.io/arch": "amd64",
+}
+"""What a target's nodes are taken for where none is known. The user's labels know better."""
 
 _OWN_LABEL_KEYS = ("kubernetes.io/hostname", NODE_TYPE_LABEL, "kubernetes.io/role")
 _NOT_COMMON_PREFIXES = (
@@ -51,6 +60,18 @@ _NOT_COMMON_PREFIXES = (
     "node.kubernetes.io/exclude-",
     "kwok.x-k8s.io/",
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShape:
+    """What the user makes of the Node, beside its labels."""
+
+    taint_value: str = "federate"
+    """Value of the taint that says this is a virtual node; key and effect stay (C3)."""
+    taints: Sequence[Taint] = ()
+    """More taints, beside that one."""
+    provider_id: str | None = None
+    """None: `federate://` and the target's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +87,13 @@ class NodeFacts:
     offer: Mapping[str, str]
     state: TargetState
     state_message: str
+    offer_trouble: str = ""
+    """Why less is offered than there may be."""
     target_labels: Mapping[str, str] = field(default_factory=dict)
     user_labels: Mapping[str, str] = field(default_factory=dict)
+    shape: NodeShape = field(default_factory=NodeShape)
+    credentials: CredentialsWord | None = None
+    """How the credentials for the target stand; None: nothing is said of them."""
     uninstalled: Sequence[str] = ()
     """Target namespaces whose anchor somebody removed."""
 
@@ -96,8 +122,6 @@ def common_labels(nodes: Iterable[JsonObject]) -> dict[str, str]:
 def render_node(facts: NodeFacts, present: JsonObject | None, *, now: str) -> JsonDict:
     """Render our part of the Node; transition times stay where a condition's status does."""
     labels = {
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
         **facts.target_labels,
         **facts.user_labels,
         NODE_TYPE_LABEL: VIRTUAL_NODE_TYPE,
@@ -117,12 +141,7 @@ def render_node(facts: NodeFacts, present: JsonObject | None, *, now: str) -> Js
                 TARGET_ANNOTATION: facts.target_name,
             },
         },
-        "spec": {
-            "providerID": f"federate://{facts.target_name}",
-            "taints": [
-                {"key": VIRTUAL_NODE_TAINT_KEY, "value": TAINT_VALUE, "effect": "NoSchedule"}
-            ],
-        },
+        "spec": {"providerID": _provider_id(facts, present), "taints": _taints(facts.shape)},
         "status": {
             "capacity": dict(facts.offer),
             "allocatable": dict(facts.offer),
@@ -131,6 +150,22 @@ def render_node(facts: NodeFacts, present: JsonObject | None, *, now: str) -> Js
             "nodeInfo": _render_node_info(facts, labels),
         },
     }
+
+
+def _provider_id(facts: NodeFacts, present: JsonObject | None) -> str:
+    """Return the id a Node has, or is to get: the API server refuses to change one."""
+    has: str = spec_of(present or {}).get("providerID") or ""
+    return has or facts.shape.provider_id or f"federate://{facts.target_name}"
+
+
+def _taints(shape: NodeShape) -> list[JsonDict]:
+    ours = Taint(key=VIRTUAL_NODE_TAINT_KEY, value=shape.taint_value)
+    # An empty value is left out, as servers do: else it would be written again and again.
+    return [
+        {"key": taint.key, **({"value": taint.value} if taint.value else {})}
+        | {"effect": str(taint.effect)}
+        for taint in (ours, *shape.taints)
+    ]
 
 
 def _render_node_info(facts: NodeFacts, labels: Mapping[str, str]) -> JsonDict:
@@ -143,8 +178,9 @@ def _render_node_info(facts: NodeFacts, labels: Mapping[str, str]) -> JsonDict:
         "containerRuntimeVersion": f"federate://{facts.federate_version}",
         "kubeletVersion": facts.kubelet_version,
         "kubeProxyVersion": "",
-        "operatingSystem": labels["kubernetes.io/os"],
-        "architecture": labels["kubernetes.io/arch"],
+        # Nodes of several kinds share no label of theirs: then the Node says neither.
+        "operatingSystem": labels.get("kubernetes.io/os", ""),
+        "architecture": labels.get("kubernetes.io/arch", ""),
     }
 
 
@@ -168,6 +204,9 @@ def _render_conditions(facts: NodeFacts, present: JsonObject | None, *, now: str
         )
     elif not silent:
         conditions.append(_ready(facts))
+    if (word := facts.credentials) is not None:
+        status = "True" if word.is_valid else "False"
+        conditions.append(_condition(CREDENTIALS_VALID, status, word.reason, word.message))
     timed = [_with_times(c, present, now=now) for c in conditions]
     # A target that is away leaves Ready alone: silence lets the hub's own grace work (C12).
     untouched = condition_of(present, "Ready") if silent and present is not None else None
@@ -175,14 +214,19 @@ def _render_conditions(facts: NodeFacts, present: JsonObject | None, *, now: str
 
 
 def _ready(facts: NodeFacts) -> JsonDict:
-    if not facts.uninstalled:
-        return _condition("Ready", "True", NodeReason.READY, "federate mirrors pods to the target")
-    names = ", ".join(facts.uninstalled)
-    message = (
-        f"anchor removed in {facts.target_name}, nothing is started in: {names}. To go on: "
-        f"kubectl annotate node {facts.scope.node_name} federate.dev/reinstall=NAMESPACE"
-    )
-    return _condition("Ready", "True", NodeReason.UNINSTALLED, message)
+    said: list[tuple[NodeReason, str]] = []
+    if facts.uninstalled:
+        names = ", ".join(facts.uninstalled)
+        message = (
+            f"anchor removed in {facts.target_name}, nothing is started in: {names}. To go on: "
+            f"kubectl annotate node {facts.scope.node_name} federate.dev/reinstall=NAMESPACE"
+        )
+        said.append((NodeReason.UNINSTALLED, message))
+    if facts.offer_trouble:
+        said.append((NodeReason.CAPACITY_UNKNOWN, facts.offer_trouble))
+    if not said:
+        said = [(NodeReason.READY, "federate mirrors pods to the target")]
+    return _condition("Ready", "True", said[0][0], "; ".join(message for _, message in said))
 
 
 def _condition(kind: str, status: str, reason: str, message: str = "") -> JsonDict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from decimal import Decimal
 from typing import Any
@@ -9,17 +10,21 @@ from typing import Any
 import pytest
 
 from federate.model.objects import JsonDict
-from federate.model.quantities import add
+from federate.model.quantities import add, pod_requests
 from federate.node.capacity import (
+    CapacityMode,
+    CapacityRules,
     Ledger,
     aggregate_offer,
     excess_requests,
-    foreign_requests,
     is_offering,
+    may_ask_otherwise,
+    may_take_otherwise,
     node_allocatable,
+    requests_of,
     static_offer,
 )
-from tests.support.builders import pod
+from tests.support.builders import PodBuilder, pod
 from tests.support.views import hub_pod, mirror
 
 
@@ -69,9 +74,9 @@ def test_only_nodes_that_take_pods_count(node: JsonDict, offers: bool) -> None:
 
 def test_terminal_pods_release_at_once() -> None:
     """A pod of others takes what it requests until it has ended."""
-    taken = foreign_requests(pod("x").with_requests(cpu="500m").running().build())
+    taken = requests_of(pod("x").with_requests(cpu="500m").running().build())
     assert taken == {"cpu": Decimal("0.5"), "pods": Decimal(1)}
-    assert foreign_requests(pod("x").with_requests(cpu="500m").succeeded().build()) is None
+    assert requests_of(pod("x").with_requests(cpu="500m").succeeded().build()) is None
 
 
 def test_a_mirror_lowers_the_offer_only_by_what_it_takes_beyond_its_hub_pod() -> None:
@@ -89,6 +94,8 @@ def test_a_mirror_lowers_the_offer_only_by_what_it_takes_beyond_its_hub_pod() ->
         "memory": Decimal(1024),
     }
     assert excess_requests(hub, more.failed().build()) is None
+    ended = hub_pod().with_requests(cpu="1").failed().build()
+    assert (excess_requests(ended, mirror().with_requests(cpu="1").build()) or {})["cpu"] == 1
 
 
 def test_a_mirror_without_its_hub_pod_counts_whole() -> None:
@@ -97,6 +104,52 @@ def test_a_mirror_without_its_hub_pod_counts_whole() -> None:
         "cpu": Decimal(1),
         "pods": Decimal(1),
     }
+
+
+def test_a_pod_asks_otherwise_when_its_spec_moved() -> None:
+    """The generation tells; where a server gives none, what is asked for is compared."""
+    was = pod("x").with_requests(cpu="1").build()
+    later = {**was, "metadata": {**was["metadata"], "generation": 2}}
+    other = {**was, "metadata": {**was["metadata"], "uid": "u2"}}
+    assert not may_ask_otherwise(was, was)
+    assert may_ask_otherwise(was, later)
+    assert may_ask_otherwise(was, other)
+    old, new, more = (copy.deepcopy(p) for p in (was, was, was))
+    more["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}}
+    for each in (old, new, more):
+        del each["metadata"]["generation"]
+    assert not may_ask_otherwise(old, new)
+    assert may_ask_otherwise(old, more)
+
+
+def test_a_pod_takes_otherwise_when_it_ends_or_is_resized() -> None:
+    """A new status is no news unless it says so."""
+    begun = pod("x").with_requests(cpu="1")
+    assert not may_take_otherwise(begun.build(), begun.running().build())
+    assert may_take_otherwise(begun.running().build(), begun.succeeded().build())
+    holding = begun.running().build()
+    holding["status"]["containerStatuses"][0]["resources"] = {"requests": {"cpu": "2"}}
+    assert may_take_otherwise(begun.running().build(), holding)
+
+
+GREEDY = {"name": "i", "resources": {"requests": {"cpu": "9"}}}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        hub_pod().with_requests(cpu="2"),
+        hub_pod().with_requests(cpu="1").with_container("x"),
+        hub_pod().with_requests(cpu="1").with_spec(overhead={"cpu": "1"}),
+        hub_pod().with_requests(cpu="1").with_spec(initContainers=[GREEDY]),
+    ],
+)
+def test_pods_that_look_otherwise_are_counted(other: PodBuilder) -> None:
+    """Only where both look the same is the counting left out, and the sum is the same."""
+    hub = hub_pod().with_requests(cpu="1").build()
+    asked, known = pod_requests(other.build()), pod_requests(hub)
+    beyond = {n: a - known.get(n, 0) for n, a in asked.items() if a > known.get(n, 0)}
+    assert excess_requests(hub, other.build()) == (beyond or None)
 
 
 def test_the_offer_is_what_is_left_and_never_negative() -> None:
@@ -112,6 +165,47 @@ def test_the_offer_is_what_is_left_and_never_negative() -> None:
     assert offer["ephemeral-storage"] == "0"
     assert offer.get("gpu", "0") == "0"
     assert "elsewhere" not in offer
+
+
+GIVEN = {"cpu": Decimal(10), "memory": Decimal(1001), "pods": Decimal(11), "gpu": Decimal(3)}
+
+
+def test_c14_a_share_is_rounded_down_to_whole_units() -> None:
+    """Half of three devices is one, half of eleven pods five: nobody runs half a pod."""
+    offer = aggregate_offer(GIVEN, {"cpu": Decimal(1)}, {}, CapacityRules(share=Decimal("0.5")))
+    assert offer == {"cpu": "4500m", "memory": "500", "ephemeral-storage": "0"} | {
+        "pods": "5",
+        "gpu": "1",
+    }
+
+
+def test_c14_a_cap_bounds_and_invents_nothing() -> None:
+    """It is no promise: what the target lacks is not offered because a cap names it."""
+    rules = CapacityRules(cap={"cpu": "2", "pods": "50", "tpu": "4"})
+    offer = aggregate_offer(GIVEN, {}, {}, rules)
+    assert (offer["cpu"], offer["pods"], offer["gpu"]) == ("2", "11", "3")
+    assert "tpu" not in offer
+
+
+def test_c14_share_and_cap_bound_what_mirrors_take() -> None:
+    """What the target adds to mirrors is taken from the bounded part: a cost cap holds there."""
+    excess = {"cpu": Decimal(1)}
+    assert aggregate_offer(GIVEN, {}, excess, CapacityRules(cap={"cpu": "2"}))["cpu"] == "1"
+    assert aggregate_offer(GIVEN, {}, excess, CapacityRules(share=Decimal("0.5")))["cpu"] == "4"
+    assert aggregate_offer(GIVEN, {"cpu": Decimal(99)}, excess, CapacityRules())["cpu"] == "0"
+
+
+def test_c14_a_pool_that_can_grow_is_offered_before_it_does() -> None:
+    """Nodes that are scaled to nothing come when a pod asks for them."""
+    rules = CapacityRules(at_least={"cpu": "64", "nvidia.com/gpu": "8", "pods": "5"})
+    offer = aggregate_offer(GIVEN, {"cpu": Decimal(2)}, {}, rules)
+    assert (offer["cpu"], offer["nvidia.com/gpu"], offer["pods"]) == ("62", "8", "11")
+
+
+def test_c14_a_quota_is_named_by_its_namespace_at_least() -> None:
+    """Without one nothing could be followed."""
+    with pytest.raises(ValueError, match="ResourceQuota"):
+        CapacityRules(mode=CapacityMode.QUOTA)
 
 
 def test_an_empty_target_offers_zero_of_everything_known() -> None:

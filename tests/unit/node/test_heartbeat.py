@@ -52,9 +52,13 @@ class Offer:
     def __init__(self) -> None:
         self.amounts: Mapping[str, str] | None = {"cpu": "8", "memory": "16Gi", "pods": "110"}
         self.labels: dict[str, str] = {}
+        self.said = ""
 
     def capacity(self) -> Mapping[str, str] | None:
         return self.amounts
+
+    def trouble(self) -> str:
+        return self.said
 
     def common_labels(self) -> Mapping[str, str]:
         return self.labels
@@ -896,3 +900,18 @@ async def test_c13_a_lost_leadership_stops_every_write() -> None:
     assert caught.group_contains(LeadershipLost)
     assert b.hub.writes() == []
     assert b.heartbeat.reachability.state is TargetState.REACHABLE
+
+
+@virtual_time
+async def test_c14_why_less_is_offered_is_told_and_taken_back() -> None:
+    """The node stays Ready, and says it as long as it is so."""
+    async with beating(Bench()) as b:
+        b.offer.said = "no quota"
+        b.heartbeat.wake()
+        await asyncio.sleep(1.0)
+        ready = condition_of(b.node(), "Ready") or {}
+        assert (ready["status"], ready["message"]) == ("True", "no quota")
+        b.offer.said = ""
+        b.heartbeat.wake()
+        await asyncio.sleep(1.0)
+        assert (condition_of(b.node(), "Ready") or {})["reason"] == "FederateReady"

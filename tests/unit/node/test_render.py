@@ -15,9 +15,15 @@ from federate.model.marks import (
     LAST_APPLIED_STATUS_ANNOTATION,
 )
 from federate.model.objects import JsonDict, annotations_of, condition_of, labels_of
+from federate.model.reasons import NodeReason
+from federate.model.taints import Taint, TaintEffect
+from federate.node.credentials import CredentialsWord
 from federate.node.reachability import TargetState
 from federate.node.render import (
+    ASSUMED_LABELS,
+    CREDENTIALS_VALID,
     NodeFacts,
+    NodeShape,
     common_labels,
     new_node,
     node_patch,
@@ -38,6 +44,7 @@ FACTS = NodeFacts(
     offer=OFFER,
     state=TargetState.REACHABLE,
     state_message="the target answers",
+    target_labels=ASSUMED_LABELS,
 )
 
 
@@ -111,6 +118,58 @@ def test_c10_labels_of_target_and_user_flow_but_not_over_ours() -> None:
     assert (labels["zone"], labels["rack"], labels["kubernetes.io/arch"]) == ("z", "u", "arm64")
     assert (labels["type"], labels["kubernetes.io/hostname"]) == ("virtual-kubelet", "edge")
     assert node["status"]["nodeInfo"]["architecture"] == "arm64"
+
+
+def test_c10_a_node_of_several_kinds_claims_none() -> None:
+    """Where the target's nodes differ in architecture, no pod is drawn to one that may not fit."""
+    node = render_node(facts(target_labels={"kubernetes.io/os": "linux"}), None, now=NOW)
+    assert "kubernetes.io/arch" not in labels_of(node)
+    info = node["status"]["nodeInfo"]
+    assert (info["operatingSystem"], info["architecture"]) == ("linux", "")
+    told = facts(target_labels={}, user_labels={"kubernetes.io/arch": "arm64"})
+    said = render_node(told, None, now=NOW)
+    assert said["status"]["nodeInfo"]["architecture"] == "arm64"
+
+
+def test_c10_the_user_says_what_the_node_looks_like() -> None:
+    """Value of our taint, more taints, provider id; the taint's key and effect are not theirs."""
+    extra = Taint(key="gpu", value="only", effect=TaintEffect.NO_EXECUTE)
+    shape = NodeShape(taint_value="berlin", taints=[extra], provider_id="cloud://7")
+    spec = render_node(facts(shape=shape), None, now=NOW)["spec"]
+    assert spec == {
+        "providerID": "cloud://7",
+        "taints": [
+            {"key": "virtual-kubelet.io/provider", "value": "berlin", "effect": "NoSchedule"},
+            {"key": "gpu", "value": "only", "effect": "NoExecute"},
+        ],
+    }
+
+
+def test_c10_a_taint_without_value_costs_no_write() -> None:
+    """A server leaves an empty value out, so it is not said either."""
+    shape = NodeShape(taint_value="", taints=[Taint(key="gpu")])
+    spec = render_node(facts(shape=shape), None, now=NOW)["spec"]
+    assert spec["taints"] == [
+        {"key": "virtual-kubelet.io/provider", "effect": "NoSchedule"},
+        {"key": "gpu", "effect": "NoSchedule"},
+    ]
+
+
+def test_c10_taints_follow_the_configuration() -> None:
+    """One that is dropped goes, a value that changed changes, and those of others stay."""
+    node = registered(shape=NodeShape(taints=[Taint(key="gpu")]))
+    node["spec"]["taints"].append({"key": "theirs", "effect": "NoSchedule"})
+    after = patched(node, shape=NodeShape(taint_value="paris"))
+    assert [(t["key"], t.get("value")) for t in after["spec"]["taints"]] == [
+        ("virtual-kubelet.io/provider", "paris"),
+        ("theirs", None),
+    ]
+
+
+def test_c10_a_provider_id_stays_while_the_node_does() -> None:
+    """The API server refuses to change one, so a new one waits for a new Node."""
+    node = registered()
+    assert patched(node, shape=NodeShape(provider_id="cloud://7")) == node
 
 
 def test_common_labels_are_those_all_target_nodes_share() -> None:
@@ -192,6 +251,36 @@ def test_c23_an_uninstalled_namespace_is_said_by_the_node() -> None:
     assert (ready["status"], ready["reason"]) == ("True", "Uninstalled")
     assert "a, b" in ready["message"]
     assert "federate.dev/reinstall" in ready["message"]
+
+
+def test_c14_the_node_says_why_it_offers_less() -> None:
+    """It stays Ready; what is wrong with an anchor is told beside it, and first."""
+    ready = condition_of(render_node(facts(offer_trouble="no quota"), None, now=NOW), "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["reason"], ready["message"]) == (
+        "True",
+        "CapacityUnknown",
+        "no quota",
+    )
+    both = facts(offer_trouble="no quota", uninstalled=["a"])
+    ready = condition_of(render_node(both, None, now=NOW), "Ready")
+    assert ready is not None
+    assert ready["reason"] == "Uninstalled"
+    assert ready["message"].endswith("; no quota")
+
+
+@pytest.mark.parametrize(("is_valid", "status"), [(True, "True"), (False, "False")])
+def test_c72_the_node_says_how_the_credentials_stand(is_valid: bool, status: str) -> None:
+    """A condition says so, whatever else is the matter; without a word there is none."""
+    word = CredentialsWord(
+        is_valid=is_valid, reason=NodeReason.CREDENTIALS_EXPIRE_SOON, message="token ends soon"
+    )
+    for state in (TargetState.REACHABLE, TargetState.REFUSED, TargetState.UNREACHABLE):
+        node = registered(credentials=word, state=state)
+        told = condition_of(node, CREDENTIALS_VALID) or {}
+        assert (told["status"], told["message"]) == (status, "token ends soon")
+        assert told["reason"] == "CredentialsExpireSoon"
+    assert condition_of(registered(), CREDENTIALS_VALID) is None
 
 
 def test_times_stay_while_nothing_changes() -> None:
