@@ -33,15 +33,22 @@ class RunOptions:
     hub: Path
     target: Path
     arguments: Sequence[str] = ()
+    config: Path | None = None
+    """A configuration file, which says hub and targets then."""
 
     def command(self) -> list[str]:
         """Render the command line; health and metrics are served on a port the kernel chooses."""
         return [
             *(sys.executable, "-m", "federate", "run"),
-            *("--hub", str(self.hub), "--target", f"{self.node}={self.target}"),
+            *self._ends(),
             *("--listen", "127.0.0.1:0"),
             *self.arguments,
         ]
+
+    def _ends(self) -> list[str]:
+        if self.config is not None:
+            return ["--config", str(self.config)]
+        return ["--hub", str(self.hub), "--target", f"{self.node}={self.target}"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +60,16 @@ class Usage:
     peak_resident_bytes: int
 
 
-def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_cli(
+    *arguments: str, timeout_seconds: float = CLI_TIMEOUT_SECONDS
+) -> subprocess.CompletedProcess[str]:
     """Run a federate command to its end, whatever its exit code."""
     return subprocess.run(
         [sys.executable, "-m", "federate", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=CLI_TIMEOUT_SECONDS,
+        timeout=timeout_seconds,
         check=False,
     )
 
@@ -175,6 +184,12 @@ class FederateProcess:
     def is_running(self) -> bool:
         """Tell whether the process lives."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The pid of the last start."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:

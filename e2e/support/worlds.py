@@ -30,10 +30,15 @@ class Worlds:
         target: TestCluster,
         arguments: Sequence[str] = (),
         started: bool = True,
+        config: Path | None = None,
     ) -> Iterator[World]:
         """Run federate for a virtual node of its own; the node goes when the world ends."""
         options = RunOptions(
-            node=node, hub=hub.kubeconfig, target=target.kubeconfig, arguments=arguments
+            node=node,
+            hub=hub.kubeconfig,
+            target=target.kubeconfig,
+            arguments=arguments,
+            config=config,
         )
         federate = FederateProcess(options, folder=self._folder / node)
         world = World(

@@ -6,41 +6,22 @@ that names the option, the value and what was expected; all of them are told at 
 
 from __future__ import annotations
 
-import ipaddress
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
+from federate.config import values
+from federate.config.values import quoted
+from federate.config.values import shown as shown
 from federate.errors import ConfigError
-from federate.model.marks import PREFIX
-from federate.model.pods import NODE_TYPE_LABEL
-from federate.model.quantities import PODS, parse_quantity
+from federate.model.naming import NamespaceRules, NamespaceStrategy
+from federate.model.quantities import PODS
+
+T = TypeVar("T")
 
 HUB_VARIABLE = "FEDERATE_HUB_KUBECONFIG"
-
-NODE_NAME_LIMIT = 63
-"""A node's name is the value of its `kubernetes.io/hostname` label, which pods select by."""
-
-_DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_NODE_NAME = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*")
-_QUALIFIED = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_LABEL_KEY = re.compile(rf"({_DNS_LABEL}(\.{_DNS_LABEL})*/)?{_QUALIFIED}")
-_LABEL_VALUE = re.compile(rf"({_QUALIFIED})?")
-_HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
-
-OWN_LABELS = frozenset(
-    {
-        NODE_TYPE_LABEL,
-        "kubernetes.io/hostname",
-        "kubernetes.io/role",
-        "node.kubernetes.io/exclude-disruption",
-        "node.kubernetes.io/exclude-from-external-load-balancers",
-    }
-)
-"""Labels of the Node that selectors and taints rely on: the user cannot give them other values."""
 
 
 class OutputFormat(StrEnum):
@@ -48,11 +29,6 @@ class OutputFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
-
-
-def quoted(text: str) -> str:
-    """Quote a value for a message, on one line whatever it holds."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 class _About:
@@ -79,6 +55,10 @@ class Complaints:
     def about(self, option: str) -> _About:
         """Make a block whose ConfigError is noted as one about `option`, and ends only it."""
         return _About(option, self._lines)
+
+    def note(self, error: ConfigError) -> None:
+        """Note what says itself where it stands."""
+        self._lines += str(error).splitlines()
 
     def raise_any(self) -> None:
         """Raise all of them as one.
@@ -107,28 +87,39 @@ def parse_target(text: str) -> TargetOption:
     """
     name, equals, place = text.partition("=")
     if not equals or not place:
-        raise ConfigError(f"{quoted(text)}: expected NAME=PATH or NAME=PATH@CONTEXT")
-    _check_node_name(name, text)
+        raise ConfigError(f"{shown(text)}: expected NAME=PATH or NAME=PATH@CONTEXT")
+    try:
+        values.node_name(name)
+    except ValueError as error:
+        raise ConfigError(f"{shown(text)}: {shown(name)} is no node name; {error}") from error
     splits = [i for i, letter in enumerate(place) if letter == "@"]
     for path, context in [(place, "")] + [(place[:i], place[i + 1 :]) for i in splits]:
-        file = Path(path).expanduser()
-        if not path or not file.is_file():
+        if (file := _file_at(path)) is None:
             continue
         if path != place and not context:
-            raise ConfigError(f"{quoted(text)}: expected the name of a context after @")
+            raise ConfigError(f"{shown(text)}: expected the name of a context after @")
         return TargetOption(name=name, kubeconfig=file, context=context or None)
     path = place[: splits[0]] if splits else place
-    raise ConfigError(f"{quoted(text)}: {path} is no file; expected a kubeconfig file")
+    raise ConfigError(f"{shown(text)}: {_plain(path)} is no file; expected a kubeconfig file")
 
 
-def _check_node_name(name: str, text: str) -> None:
-    if len(name) > NODE_NAME_LIMIT or not _NODE_NAME.fullmatch(name):
-        raise ConfigError(
-            f"{quoted(text)}: {quoted(name)} is no node name; expected at most {NODE_NAME_LIMIT} "
-            f"lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"
-        )
-    if name == "hub":
-        raise ConfigError(f'{quoted(text)}: expected another name, "hub" is what the hub is called')
+def _file_at(text: str) -> Path | None:
+    """Return the file of that path, None where there is none.
+
+    Raises:
+        ConfigError: it cannot be told.
+    """
+    try:
+        file = values.expanded(text)
+        return file if text and values.is_file(file) else None
+    except ValueError as error:
+        raise ConfigError(f"{values.shown_path(text)} {error}") from None
+
+
+def _plain(path: str) -> str:
+    """Say a path that is no file without quotes, where it may be said."""
+    said = values.shown_path(path)
+    return path if said == quoted(path) else said
 
 
 def parse_targets(texts: Sequence[str]) -> tuple[TargetOption, ...]:
@@ -146,7 +137,7 @@ def parse_targets(texts: Sequence[str]) -> tuple[TargetOption, ...]:
             problems.append(str(error))
             continue
         if target.name in targets:
-            problems.append(f"{quoted(text)}: the name {target.name} is given twice")
+            problems.append(f"{shown(text)}: the name {target.name} is given twice")
         targets[target.name] = target
     if problems:
         raise ConfigError("\n".join(problems))
@@ -164,31 +155,23 @@ def parse_capacity(text: str) -> tuple[str, Mapping[str, str]]:
     quantities: dict[str, str] = {}
     for part in listed.split(","):
         resource, equals, quantity = (piece.strip() for piece in part.partition("="))
-        if not equals or not _LABEL_KEY.fullmatch(resource):
-            raise ConfigError(f"{quoted(text)}: expected RESOURCE=QUANTITY, as in cpu=100")
+        if not equals or not values.is_qualified_name(resource):
+            raise ConfigError(f"{shown(text)}: expected RESOURCE=QUANTITY, as in cpu=100")
         if resource in quantities:
-            raise ConfigError(f"{quoted(text)}: {resource} is given twice")
-        _check_quantity(resource, quantity, text)
-        quantities[resource] = quantity
+            raise ConfigError(f"{shown(text)}: {resource} is given twice")
+        try:
+            values.resource_name(resource)
+        except ValueError as error:
+            raise ConfigError(f"{shown(text)}: {resource} is no resource; {error}") from error
+        try:
+            quantities[resource] = values.quantity(quantity)
+        except ValueError as error:
+            raise ConfigError(f"{shown(text)}: {resource} is {shown(quantity)}; {error}") from error
     if PODS not in quantities:
         raise ConfigError(
-            f"{quoted(text)}: expected pods=NUMBER too; a node without it takes no pods"
+            f"{shown(text)}: expected pods=NUMBER too; a node without it takes no pods"
         )
-    return name, quantities
-
-
-def _check_quantity(resource: str, quantity: str, text: str) -> None:
-    try:
-        amount = parse_quantity(quantity)
-    except ValueError as error:
-        raise ConfigError(
-            f"{quoted(text)}: {quoted(quantity)} is no quantity; "
-            f"expected one as in 4, 500m or 200Gi"
-        ) from error
-    if amount < 0:
-        raise ConfigError(f"{quoted(text)}: {resource} is negative; expected 0 or more")
-    if resource == PODS and amount != amount.to_integral_value():
-        raise ConfigError(f"{quoted(text)}: expected a whole number of pods")
+    return name, checked(text, lambda _text: values.whole_pods(quantities))
 
 
 def parse_capacities(texts: Sequence[str], names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
@@ -207,11 +190,11 @@ def parse_capacities(texts: Sequence[str], names: Sequence[str]) -> Mapping[str,
             continue
         if name and names and name not in names:
             problems.append(
-                f"{quoted(text)}: no target is named {name}; expected one of {', '.join(names)}"
+                f"{shown(text)}: no target is named {name}; expected one of {', '.join(names)}"
             )
         elif name in given:
             whose = name or "all targets"
-            problems.append(f"{quoted(text)}: the capacity of {whose} is given twice")
+            problems.append(f"{shown(text)}: the capacity of {whose} is given twice")
         given[name] = quantities
     if problems:
         raise ConfigError("\n".join(problems))
@@ -230,22 +213,42 @@ def parse_labels(texts: Sequence[str]) -> Mapping[str, str]:
     labels: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        prefix, slash, _name = key.rpartition("/")
-        if not equals or not _LABEL_KEY.fullmatch(key) or (slash and len(prefix) > 253):
-            problems.append(f"{quoted(text)}: expected KEY=VALUE, as in zone=north")
-        elif not _LABEL_VALUE.fullmatch(value):
-            problems.append(
-                f"{quoted(text)}: {quoted(value)} is no label value; expected at most 63 letters, "
-                f"digits, '-', '_' and '.', beginning and ending with a letter or digit"
-            )
-        elif key in OWN_LABELS or key.startswith(PREFIX):
-            problems.append(f"{quoted(text)}: {key} is set by federate; expected another key")
-        elif key in labels:
-            problems.append(f"{quoted(text)}: the key {key} is given twice")
+        if not equals or not values.is_qualified_name(key):
+            problems.append(f"{shown(text)}: expected KEY=VALUE, as in zone=north")
+            continue
+        try:
+            values.label_value(value)
+        except ValueError as error:
+            problems.append(f"{shown(text)}: {shown(value)} is no label value; {error}")
+        try:
+            values.own_label_key(key)
+        except ValueError as error:
+            problems.append(f"{shown(text)}: {error}")
+        if key in labels:
+            problems.append(f"{shown(text)}: the key {key} is given twice")
         labels[key] = value
     if problems:
         raise ConfigError("\n".join(problems))
     return labels
+
+
+def parse_namespaces(text: str) -> NamespaceRules:
+    """Read `prefixed`, `suffixed`, `same` or `single=NAME`; a map needs a file.
+
+    Raises:
+        ConfigError: it is none of them, or no name of a namespace.
+    """
+    word, equals, name = text.partition("=")
+    simple = [s for s in NamespaceStrategy if s not in ("map", "single")]
+    if word == "single" and equals:
+        return NamespaceRules(
+            strategy=NamespaceStrategy.SINGLE,
+            single=checked(text, lambda _text: values.namespace_name(name)),
+        )
+    if text in simple:
+        return NamespaceRules(strategy=NamespaceStrategy(text))
+    expected = ", ".join([*simple, "single=NAME"])
+    raise ConfigError(f"{shown(text)}: expected {expected}; a map stands in a --config file")
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -254,19 +257,18 @@ def parse_listen(text: str) -> tuple[str, int]:
     Raises:
         ConfigError: the form or the port is wrong.
     """
-    host, colon, digits = text.rpartition(":")
-    port = int(digits) if re.fullmatch(r"[0-9]{1,5}", digits) else -1
-    if not colon or not 0 <= port <= 65535:
-        raise ConfigError(
-            f"{quoted(text)}: expected HOST:PORT with a port from 0 (any free one) to 65535"
-        )
-    if host.startswith("[") and host.endswith("]"):
-        return _address(host[1:-1], text), port
-    if not host:
-        return "0.0.0.0", port  # noqa: S104 - the user asked for every address
-    if not _HOST.fullmatch(host):
-        raise ConfigError(f"{quoted(text)}: {quoted(host)} is no host; write IPv6 as [::1]:8080")
-    return host, port
+    return checked(text, values.host_and_port)
+
+
+def one_of(words: Sequence[str]) -> Callable[[str], str]:
+    """Make a reader of one of some words; it raises ConfigError for any other."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ConfigError(f"{shown(text)}: expected {', '.join(words)}")
+        return text
+
+    return read
 
 
 def parse_node_address(text: str) -> str:
@@ -275,19 +277,19 @@ def parse_node_address(text: str) -> str:
     Raises:
         ConfigError: it is no address that other hosts could reach.
     """
-    address = _address(text, text)
-    if ipaddress.ip_address(address).is_unspecified:
-        raise ConfigError(f"{quoted(text)}: expected an address of this host, as in 10.0.0.5")
-    return address
+    return checked(text, values.node_address)
 
 
-def _address(host: str, text: str) -> str:
+def checked(text: str, check: Callable[[str], T]) -> T:
+    """Return what `check` makes of a text.
+
+    Raises:
+        ConfigError: the text, and what the check's ValueError says.
+    """
     try:
-        return str(ipaddress.ip_address(host))
+        return check(text)
     except ValueError as error:
-        raise ConfigError(
-            f"{quoted(text)}: {quoted(host)} is no IP address; expected one as in 10.0.0.5"
-        ) from error
+        raise ConfigError(f"{shown(text)}: {error}") from error
 
 
 def find_hub(given: str | None, *, environ: Mapping[str, str], home: Path) -> Path | None:
@@ -299,12 +301,42 @@ def find_hub(given: str | None, *, environ: Mapping[str, str], home: Path) -> Pa
     Raises:
         ConfigError: a file that was named does not exist.
     """
+    return named_hub(given, environ=environ) or default_hub(environ=environ, home=home)
+
+
+def named_hub(given: str | None, *, environ: Mapping[str, str]) -> Path | None:
+    """Return the hub's kubeconfig that a flag names, or federate's variable.
+
+    Raises:
+        ConfigError: it does not exist.
+    """
     for origin, text in (("", given), (f"${HUB_VARIABLE}: ", environ.get(HUB_VARIABLE))):
-        if text:
-            file = Path(text).expanduser()
-            if not file.is_file():
-                raise ConfigError(f"{origin}{quoted(text)} is no file; expected a kubeconfig file")
-            return file
+        if not text:
+            continue
+        try:
+            file = _file_at(text)
+        except ConfigError as error:
+            raise ConfigError(f"{origin}{error}") from None
+        if file is None:
+            raise ConfigError(
+                f"{origin}{values.shown_path(text)} is no file; expected a kubeconfig file"
+            )
+        return file
+    return None
+
+
+def default_hub(*, environ: Mapping[str, str], home: Path) -> Path | None:
+    """Return the kubeconfig that kubectl would take, where it is there.
+
+    Raises:
+        ConfigError: whether a file of $KUBECONFIG is there cannot be told: another could be another
+            hub.
+    """
     listed = [part for part in environ.get("KUBECONFIG", "").split(":") if part]
-    candidates = [Path(part).expanduser() for part in listed] or [home / ".kube" / "config"]
-    return next((file for file in candidates if file.is_file()), None)
+    if listed:
+        return next((file for part in listed if (file := _file_at(part)) is not None), None)
+    file = home / ".kube" / "config"
+    try:
+        return file if values.is_file(file) else None
+    except ValueError:  # a home that is not ours, as in a pod that has an account of its own
+        return None

@@ -7,64 +7,65 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from federate import __version__
-from federate.cli.options import (
-    Complaints,
-    TargetOption,
-    find_hub,
-    parse_capacities,
-    parse_labels,
-    parse_listen,
-    parse_node_address,
-    parse_targets,
-    quoted,
-)
+from federate.cli.options import Complaints
+from federate.cli.sources import Overrides, Typed, combine, find_config, read_config, read_overrides
+from federate.config.values import DEFAULT_LISTEN, LOG_FORMATS, LOG_LEVELS
 from federate.errors import ConfigError
-from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.model.pods import VIRTUAL_NODE_TAINT_KEY
-from federate.node.capacity import CapacityRules
-from federate.node.render import TAINT_VALUE
-from federate.runtime.identity import own_identity
 from federate.runtime.settings import Settings, TargetSettings
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Coroutine
 
-    from federate.runtime.telemetry import LogFormat, LogLevel
-
-E = TypeVar("E", bound=StrEnum)
+    from federate.config.load import Configuration
+    from federate.runtime.following import Following
 
 EXAMPLE = "Example: federate run --hub hub.yaml --target edge=target.yaml"
 
 
 def run(  # noqa: PLR0913 - one parameter for each option
     targets: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--target",
             metavar="NAME=PATH[@CONTEXT]",
             help="A target's kubeconfig; the virtual node gets that name. Repeatable.",
         ),
-    ],
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file of kind Federation, followed while federate runs. Flags go over it. "
+            "Without it: $FEDERATE_CONFIG.",
+        ),
+    ] = None,
     hub: Annotated[
         str | None,
         typer.Option(
             metavar="PATH",
-            help="The hub's kubeconfig. Without it: $FEDERATE_HUB_KUBECONFIG, $KUBECONFIG, "
-            "~/.kube/config, or the service account of this pod.",
+            help="The hub's kubeconfig. Without it: $FEDERATE_HUB_KUBECONFIG, the file's, "
+            "$KUBECONFIG, ~/.kube/config, or the service account of this pod.",
         ),
     ] = None,
     hub_context: Annotated[
         str | None, typer.Option(metavar="NAME", help="A context other than the current one.")
+    ] = None,
+    hub_identity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The hub in marks of mirrors. Without it the uid of its kube-system namespace.",
+        ),
     ] = None,
     capacity: Annotated[
         list[str] | None,
@@ -75,12 +76,13 @@ def run(  # noqa: PLR0913 - one parameter for each option
         ),
     ] = None,
     namespaces: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="prefixed|same",
-            help="Target namespaces: own ones for each hub, or the same names as in the hub.",
+            metavar="prefixed|suffixed|same|single=NAME",
+            help="Target namespaces: own ones for each hub (prefixed), the hub's names, or one "
+            "for all.",
         ),
-    ] = NamespaceStrategy.PREFIXED,
+    ] = None,
     label: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A label for the nodes. Repeatable."),
@@ -90,131 +92,150 @@ def run(  # noqa: PLR0913 - one parameter for each option
         typer.Option(metavar="IP", help="InternalIP of the nodes. Without it: this host's."),
     ] = None,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where /healthz, /readyz, /metrics are.")
-    ] = "127.0.0.1:8080",
-    log_level: Annotated[str, typer.Option(metavar="debug|info|warning|error")] = "info",
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help=f"Where /healthz, /readyz, /metrics are. Without it {DEFAULT_LISTEN}.",
+        ),
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="|".join(LOG_LEVELS), help="Without it info.")
+    ] = None,
     log_format: Annotated[
-        str, typer.Option(metavar="auto|console|json", help="auto: logfmt where no terminal is.")
-    ] = "auto",
+        str | None,
+        typer.Option(
+            metavar="|".join(LOG_FORMATS),
+            help="auto, as without it: logfmt where no terminal is.",
+        ),
+    ] = None,
     identity: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="This process in leader leases; unique to it."),
+    ] = None,
+    leader_lease_namespace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMESPACE", help="Where the leader leases are. Without it kube-system."
+        ),
     ] = None,
 ) -> None:
     """Run a virtual node in the hub for each target, until SIGTERM or Ctrl-C.
 
     Stopping deletes nothing: nodes and mirrors stay.
     """
-    complaints = Complaints()
-    settings = read_settings(
-        complaints,
-        targets=targets,
+    typed = Typed(
+        environ=os.environ,
+        home=Path.home(),
+        config=config,
         hub=hub,
         hub_context=hub_context,
-        capacity=capacity or [],
+        hub_identity=hub_identity,
+        targets=targets or (),
+        capacity=capacity or (),
         namespaces=namespaces,
-        labels=label or [],
-        listen=listen,
+        labels=label or (),
         node_address=node_address,
+        listen=listen,
+        log_level=log_level,
+        log_format=log_format,
         identity=identity,
-        environ=os.environ,
+        leader_lease_namespace=leader_lease_namespace,
     )
-    from federate.runtime.telemetry import LogFormat, LogLevel
-
-    level = _choice(complaints, "--log-level", log_level, LogLevel.INFO)
-    wanted = _choice(complaints, "--log-format", log_format, LogFormat.AUTO)
-    complaints.raise_any()
-    _start(settings, level=level, log_format=wanted)
+    settings, following = read_settings(typed)
+    _start(settings, following)
 
 
-def _start(settings: Settings, *, level: LogLevel, log_format: LogFormat) -> None:
+def _start(settings: Settings, following: Following | None) -> None:
+    import asyncio
+
     from federate.cli.process import run_until_signal
-    from federate.runtime.manager import run_process
-    from federate.runtime.telemetry import Metrics, Telemetry, start_logging
+    from federate.runtime.manager import Process, run_process
+    from federate.runtime.telemetry import LogFormat, LogLevel, Metrics, Telemetry, start_logging
 
-    start_logging(level=level, log_format=log_format, stream=sys.stderr)
-    telemetry = Telemetry(metrics=Metrics(version=__version__))
+    start_logging(
+        level=LogLevel(settings.log_level),
+        log_format=LogFormat(settings.log_format),
+        stream=sys.stderr,
+    )
+    process = Process(
+        settings,
+        telemetry=Telemetry(metrics=Metrics(version=__version__)),
+        following=following,
+        on_removed=lambda target: _tell_removed(settings, target),
+    )
     typer.echo(how_to_use(settings))
 
-    def work(stop: asyncio.Event) -> Coroutine[None, None, None]:
-        return run_process(settings, telemetry=telemetry, stop=stop)
+    async def work(stop: asyncio.Event) -> None:
+        if following is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, following.look_now)
+        await run_process(process, stop=stop)
 
     run_until_signal(work)
-    typer.echo(how_to_leave(settings))
+    typer.echo(how_to_leave(process.settings))
 
 
-def read_settings(  # noqa: PLR0913 - one parameter for each option
-    complaints: Complaints,
-    *,
-    targets: Sequence[str],
-    hub: str | None,
-    hub_context: str | None,
-    capacity: Sequence[str],
-    namespaces: str,
-    labels: Sequence[str],
-    listen: str,
-    node_address: str | None,
-    identity: str | None,
-    environ: Mapping[str, str],
-) -> Settings:
-    """Make settings of option texts; what is wrong is left with `complaints`, who must be asked."""
-    options: tuple[TargetOption, ...] = ()
-    capacities: Mapping[str, Mapping[str, str]] = {}
-    node_labels: Mapping[str, str] = {}
-    hub_file: Path | None = None
-    host, port, address = "", 0, None
-    with complaints.about("--hub"):
-        hub_file = find_hub(hub, environ=environ, home=Path.home())
-        if hub_file is None and hub_context:
-            raise ConfigError("no kubeconfig is found in which --hub-context could be; give --hub")
-    with complaints.about("--target"):
-        options = parse_targets(targets)
-    with complaints.about("--capacity"):
-        capacities = parse_capacities(capacity, [option.name for option in options])
-    with complaints.about("--label"):
-        node_labels = parse_labels(labels)
-    with complaints.about("--listen"):
-        host, port = parse_listen(listen)
-    with complaints.about("--node-address"):
-        address = None if node_address is None else parse_node_address(node_address)
-    if identity is not None and not identity.strip():
-        with complaints.about("--identity"):
-            raise ConfigError(f"{quoted(identity)}: expected a name unique to this process")
-    strategy = _choice(complaints, "--namespaces", namespaces, NamespaceStrategy.PREFIXED)
-    return Settings(
-        hub_kubeconfig=hub_file,
-        hub_context=hub_context,
-        targets=tuple(
-            TargetSettings(
-                name=option.name,
-                kubeconfig=option.kubeconfig,
-                context=option.context,
-                capacity=CapacityRules.fixed(capacities[option.name])
-                if option.name in capacities
-                else CapacityRules(),
-                namespaces=NamespaceRules(strategy=strategy),
-                labels=node_labels,
-            )
-            for option in options
-        ),
-        identity=identity or own_identity(),
-        listen_host=host,
-        listen_port=port,
-        node_address=address,
-    )
+def read_settings(typed: Typed) -> tuple[Settings, Following | None]:
+    """Read flags, environment and file; all that is wrong anywhere is told at once.
+
+    Raises:
+        ConfigError: something is.
+    """
+    complaints = Complaints()
+    over = read_overrides(complaints, typed)
+    path: Path | None = None
+    file: Configuration | None = None
+    content = b""
+    try:
+        path = find_config(typed)
+        if path is not None:
+            content = _read_bytes(path)
+            file = read_config(path, content)
+            _check_files(file, over)
+    except ConfigError as error:
+        complaints.note(error)
+        complaints.raise_any()
+    if path is None and not typed.targets:
+        with complaints.about("--target"):
+            raise ConfigError("nothing to run; expected --target NAME=PATH, or --config FILE")
+    complaints.raise_any()
+    settings = combine(over, file)
+    return settings, None if path is None else _follow(path, content, over)
 
 
-def _choice(complaints: Complaints, option: str, text: str, default: E) -> E:
-    """Read one of the words of `default`'s kind; `default` where the text is none of them."""
-    words = {str(word): word for word in type(default)}
-    with complaints.about(option):
-        if text not in words:
-            raise ConfigError(f"{quoted(text)}: expected {', '.join(words)}")
-    return words.get(text, default)
+def _check_files(file: Configuration, over: Overrides) -> None:
+    """Refuse kubeconfigs that are not there, at the start.
+
+    Later a missing one is the trouble of its virtual node: a Secret may be mounted late.
+    """
+    skipped = frozenset(option.name for option in over.targets)
+    missing = file.missing_files(but_hub=over.hub_file is not None, but_nodes=skipped)
+    if missing:
+        raise ConfigError("\n".join(missing))
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _follow(path: Path, content: bytes, over: Overrides) -> Following:
+    from federate.runtime.following import Following
+
+    return Following(path, content, lambda found: combine(over, read_config(path, found)))
+
+
+def _tell_removed(settings: Settings, target: TargetSettings) -> None:
+    said = f"Virtual node {target.name} is removed from the configuration."
+    one = replace(settings, targets=(target,))
+    typer.echo(how_to_leave(one, said=said, go_on="put it back"))
 
 
 def how_to_use(settings: Settings) -> str:
     """Say what a pod needs to run in a target, to be copied into its spec."""
+    if not settings.targets:
+        return "The configuration has no virtual node; one that is added to it starts at once."
     first, *others = [target.name for target in settings.targets]
     or_others = f"    # or: {', '.join(others)}" if others else ""
     return "\n".join(
@@ -225,34 +246,38 @@ def how_to_use(settings: Settings) -> str:
             "  tolerations:",
             f"  - key: {VIRTUAL_NODE_TAINT_KEY}",
             "    operator: Equal",
-            f"    value: {TAINT_VALUE}",
+            f"    value: {settings.targets[0].taint_value}",
             "    effect: NoSchedule",
         )
     )
 
 
-def how_to_leave(settings: Settings) -> str:
-    """Say what stays after a stop, and how to leave for good.
-
-    The nodes go last, while federate does not run: it would register them again.
-    """
-    file = settings.hub_kubeconfig
-    kubectl = f"kubectl --kubeconfig {shlex.quote(str(file))}" if file else "kubectl"
-    if settings.hub_context:
-        kubectl += f" --context {shlex.quote(settings.hub_context)}"
-    names = [target.name for target in settings.targets]
-    drain = [
-        f"  {kubectl} drain {name} --ignore-daemonsets --delete-emptydir-data --force"
-        for name in names
-    ]
-    delete = [f"  {kubectl} delete node {name}" for name in names]
+def how_to_leave(
+    settings: Settings, *, said: str = "Stopped.", go_on: str = "start federate again"
+) -> str:
+    """Say what stays after `said`, how to go on, and how to leave for good."""
+    if not settings.targets:
+        return f"{said} Nothing is deleted."
+    names = ", ".join(target.name for target in settings.targets)
     return "\n".join(
         (
-            f"Stopped. Nothing is deleted: Node {', '.join(names)} and the mirrors stay, pods in "
-            "the target go on running.",
-            "To go on, start federate again. To leave for good, start it again, and then:",
-            *drain,
-            "then stop it, and only then:",
-            *delete,
+            f"{said} Nothing is deleted: Node {names} and the mirrors stay, pods in the target go "
+            "on running.",
+            f"To go on, {go_on}. To leave for good, whether it runs or not:",
+            *(f"  {_leave_command(settings, target)}" for target in settings.targets),
         )
     )
+
+
+def _leave_command(settings: Settings, target: TargetSettings) -> str:
+    place = str(target.kubeconfig) + (f"@{target.context}" if target.context else "")
+    words = ["federate", "leave", target.name, "--target", f"{target.name}={place}"]
+    if settings.hub_kubeconfig:
+        words += ["--hub", str(settings.hub_kubeconfig)]
+    if settings.hub_context:
+        words += ["--hub-context", settings.hub_context]
+    if settings.hub_identity:
+        words += ["--hub-identity", settings.hub_identity]
+    if settings.leader_lease_namespace != "kube-system":
+        words += ["--leader-lease-namespace", settings.leader_lease_namespace]
+    return shlex.join(words)

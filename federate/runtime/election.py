@@ -3,6 +3,9 @@
 One leader Lease per virtual node: the holder acts, the others stand by. Leases are no fencing
 tokens, so every write has a precondition of its own; but `fence` stops a leader that could not
 renew before another may start (C70). Time is judged by the local monotonic clock alone.
+
+A lease with the mark `federate.dev/left` retires its virtual node (decision 0014): whoever leads
+sees it at the next renewal, whoever stands by at the next look, and neither acts from then on.
 """
 
 from __future__ import annotations
@@ -15,7 +18,14 @@ from datetime import datetime
 import structlog
 
 from federate.cluster.port import ClusterPort
-from federate.errors import AlreadyExists, ClusterError, Conflict, LeadershipLost, NotFound
+from federate.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    LeadershipLost,
+    NotFound,
+    VirtualNodeLeft,
+)
 from federate.model.leases import (
     Acquire,
     Lost,
@@ -28,7 +38,8 @@ from federate.model.leases import (
     render_leader_lease,
     render_released_lease,
 )
-from federate.model.objects import JsonObject, ObjectKey
+from federate.model.marks import LEAVING_ANNOTATION, LEFT_ANNOTATION
+from federate.model.objects import JsonObject, ObjectKey, annotations_of
 from federate.model.resources import LEASES
 from federate.runtime.identity import is_dead_neighbour
 from federate.runtime.together import run_together
@@ -60,7 +71,10 @@ class Election:
         confirm_hub: Callable[[], Awaitable[None]],
         now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
+        retires: bool = True,
     ) -> None:
+        """`retires`: obey the mark that the virtual node is left; not so who set it."""
+        self._retires = retires
         self._hub = hub
         self._key = key
         self._identity = identity
@@ -90,6 +104,7 @@ class Election:
         `body` never ends by itself.
 
         Raises:
+            VirtualNodeLeft: the lease says so; whoever held it has given it back.
             LeadershipLost: the lease could not be renewed in time; `body` was cancelled.
         """
         await self._stand_by()
@@ -98,6 +113,19 @@ class Election:
             await run_together(self._keep, body)
         finally:
             await asyncio.shield(self._give_back())
+
+    async def look_for_mark(self) -> None:
+        """Look at the lease while neither leading nor standing by; what does not answer is no word.
+
+        Raises:
+            VirtualNodeLeft: the lease says so.
+        """
+        try:
+            async with asyncio.timeout(RENEW_TIMEOUT_SECONDS):
+                lease = await self._hub.get(LEASES, self._key)
+        except (ClusterError, TimeoutError):
+            return
+        self._obey(lease)
 
     async def _stand_by(self) -> None:
         told = ""
@@ -143,6 +171,7 @@ class Election:
         """Read, decide, write. A leader writes over the version it wrote, without reading."""
         if not self._leading or self._observed is None:
             await self._look()
+        self._obey_mark()
         decision = decide(
             self._observed.lease if self._observed is not None else None,
             identity=self._identity,
@@ -167,6 +196,20 @@ class Election:
             case Lost(reason=reason):
                 self._leading = False
                 raise LeadershipLost(reason)
+
+    def _obey_mark(self) -> None:
+        self._obey(self._observed.lease if self._observed is not None else {})
+
+    def _obey(self, lease: JsonObject) -> None:
+        if self._retires and LEFT_ANNOTATION in annotations_of(lease):
+            namespace, name = self._key.namespace, self._key.name
+            raise VirtualNodeLeft(
+                f"leader lease {self._key} is marked: its virtual node is left (federate leave). "
+                "Remove it from the configuration; or, to use it again: kubectl annotate lease -n "
+                f"{namespace} {name} {LEFT_ANNOTATION}-; where its Node is still there, also: "
+                f"kubectl annotate node NODE {LEAVING_ANNOTATION}-, and kubectl uncordon NODE; and "
+                "start federate again"
+            )
 
     async def _look(self) -> None:
         try:

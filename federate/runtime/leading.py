@@ -27,14 +27,17 @@ from federate.flow.controller import Again, Outcome
 from federate.mirror.ports import EventSink
 from federate.mirror.render import RenderRules
 from federate.mirror.steps import Lane, PlanRules
+from federate.model.expiry import Expiry
 from federate.model.marks import Scope
-from federate.model.objects import key_of
-from federate.model.resources import NODES, PODS, Resource
+from federate.model.naming import confined_to
+from federate.model.objects import ObjectKey, key_of
+from federate.model.resources import NODES, Resource
 from federate.node.anchors import NodeAnchors
-from federate.node.capacity import CapacityMode
 from federate.node.heartbeat import Heartbeat, NodeIdentity, NodePorts
-from federate.node.offer import AggregateOffer, StaticOffer, lean_foreign_pod, lean_node
+from federate.node.leaving import is_leaving
+from federate.node.render import NodeShape
 from federate.runtime.mirroring import Mirroring, MirroringPorts, MirroringRules, Timing
+from federate.runtime.offering import OfferPorts, build_offering
 from federate.runtime.settings import TargetSettings
 from federate.runtime.telemetry import Metrics
 from federate.status.project import Addresses
@@ -44,8 +47,6 @@ log = structlog.stdlib.get_logger(__name__)
 TELL_WAITING_SECONDS = 10.0
 STRANGER_PAUSE_SECONDS = 1.0
 UNREGISTERED_PAUSE_SECONDS = 0.5
-
-_LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,10 @@ class LeadingPorts:
     metrics: Metrics
     is_distinct: asyncio.Event
     """Set once it is sure that target and hub may share namespaces as configured."""
+    credential_expiry: Callable[[], Expiry | None] | None = None
+    """When the credentials for the target end; None: the Node says nothing of them."""
+    is_leaving_for_good: bool = False
+    """Nothing new is mirrored, whatever the Node says: it may have been registered anew."""
 
 
 class Leading:
@@ -80,7 +85,6 @@ class Leading:
         self._scope = scope
         self._ports = ports
         self._target_version = ""
-        self._aggregate: AggregateOffer | None = None
         self._nodes = Store()
         self._node_reflector = Reflector(
             ports.hub,
@@ -89,7 +93,7 @@ class Leading:
             name="node",
             field_selector=f"metadata.name={scope.node_name}",
             matches=lambda node: key_of(node).name == scope.node_name,
-            on_change=lambda change: self._heartbeat.on_node(change),
+            on_change=self._on_node,
         )
         self.register = NodeAnchors(hub=ports.hub, scope=scope, fence=ports.fence, before=memory)
         self._timing = Timing(
@@ -98,7 +102,18 @@ class Leading:
             random=random.Random(),  # noqa: S311 (jitter)
         )
         self._mirroring = self._build_mirroring(node_address)
-        self._reflectors = [*self._mirroring.reflectors]
+        self._offering = build_offering(
+            settings.capacity,
+            OfferPorts(
+                target=ports.target,
+                scope=scope,
+                hub_pods=self._mirroring.hub_pods,
+                mirrors=self._mirroring.mirrors,
+                wake=lambda: self._heartbeat.wake(),
+                clock=self._timing.clock,
+                call_later=asyncio.get_running_loop().call_later,
+            ),
+        )
         self._target_events = self._build_target_events()
         self._heartbeat = Heartbeat(
             identity=NodeIdentity(
@@ -108,18 +123,25 @@ class Leading:
                 kubelet_version=lambda: self._target_version,
                 federate_version=federate_version,
                 user_labels=settings.labels,
+                confined_to=confined_to(settings.namespaces) or (),
+                shape=NodeShape(
+                    taint_value=settings.taint_value,
+                    taints=settings.taints,
+                    provider_id=settings.provider_id,
+                ),
             ),
             ports=NodePorts(
                 hub=ports.hub,
                 target=ports.target,
                 nodes=self._nodes,
                 nodes_synced=self._node_reflector.synced,
-                offer=self._build_offer(),
+                offer=self._offering.offer,
                 anchors=self.register,
                 uninstalled=self._mirroring.ground.uninstalled,
                 wake_pods=self._mirroring.wake_all,
                 fence=ports.fence,
                 now=_now,
+                credential_expiry=ports.credential_expiry,
             ),
         )
         self._watch_gauges()
@@ -165,12 +187,14 @@ class Leading:
                 register=self.register,
                 target_reachable=lambda: self._heartbeat.reachability.is_reachable,
                 admit=self._admit,
-                hub_pod_changed=self._on_hub_pod,
-                mirror_changed=self._on_mirror,
+                hub_pod_changed=lambda change: self._offering.on_hub_pod(change),
+                mirror_changed=lambda change: self._offering.on_mirror(change),
                 anchor_changed=lambda: self._heartbeat.wake(),
                 watch_gap=self._on_gap,
                 orphan_deleted=partial(metrics.orphan_deleted, name),
                 observer=metrics.reconcile_observer(name),
+                lags=metrics.pod_lags(name, clock=self._timing.clock),
+                leaving=self._is_leaving,
             ),
             self._timing,
         )
@@ -194,39 +218,11 @@ class Leading:
             hub_pod_of,
             teller,
             target_name=name,
+            namespaces=lambda: self._mirroring.ground.watched,
             clock=timing.clock,
             now=timing.now,
             random=timing.random,
         )
-
-    def _build_offer(self) -> StaticOffer | AggregateOffer:
-        rules = self._settings.capacity
-        if rules.mode is CapacityMode.STATIC:
-            return StaticOffer(rules.static)
-        target_nodes = Store(transform=lean_node)
-        foreign_pods = Store(transform=lean_foreign_pod)
-        offer = AggregateOffer(
-            nodes=target_nodes,
-            foreign_pods=foreign_pods,
-            hub_pods=self._mirroring.hub_pods,
-            is_synced=lambda: node_reflector.synced.is_set() and pod_reflector.synced.is_set(),
-            wake=lambda: self._heartbeat.wake(),
-        )
-        node_reflector = Reflector(
-            self._ports.target, NODES, target_nodes, name="target-nodes", on_change=offer.on_node
-        )
-        pod_reflector = Reflector(
-            self._ports.target,
-            PODS,
-            foreign_pods,
-            name="foreign-pods",
-            label_selector=self._scope.others_selector,
-            field_selector=_LIVE_PODS,
-            on_change=offer.on_foreign_pod,
-        )
-        self._reflectors += [node_reflector, pod_reflector]
-        self._aggregate = offer
-        return offer
 
     def _watch_gauges(self) -> None:
         metrics, queue = self._ports.metrics, self._mirroring.queue
@@ -243,13 +239,15 @@ class Leading:
 
     # -- what mirroring tells and asks -------------------------------------------------------------
 
-    def _on_hub_pod(self, change: Change) -> None:
-        if self._aggregate is not None:
-            self._aggregate.on_hub_pod(change)
+    def _on_node(self, change: Change) -> None:
+        self._heartbeat.on_node(change)
+        before, after = (node is not None and is_leaving(node) for node in (change.old, change.new))
+        if before != after:
+            self._mirroring.wake_all()
 
-    def _on_mirror(self, change: Change) -> None:
-        if self._aggregate is not None:
-            self._aggregate.on_mirror(change)
+    def _is_leaving(self) -> bool:
+        node = self._nodes.get(ObjectKey("", self._scope.node_name))
+        return self._ports.is_leaving_for_good or (node is not None and is_leaving(node))
 
     def _on_gap(self, cluster: ClusterPort, resource: Resource) -> None:
         self._ports.metrics.watch_gap(cluster=cluster.name, resource=resource.plural)
@@ -271,9 +269,10 @@ class Leading:
             group.create_task(self._node_reflector.run(), name="reflector-node")
             group.create_task(self._heartbeat.run(), name="heartbeat")
             await self._wait_for_target()
-            for reflector in self._reflectors:
+            reflectors = [*self._mirroring.open(), *self._offering.reflectors]
+            for reflector in reflectors:
                 group.create_task(reflector.run(), name=f"reflector-{reflector.name}")
-            for reflector in self._reflectors:
+            for reflector in reflectors:
                 await self._wait_for_store(reflector)
             await self.register.find(self._mirroring.anchors_in_use())
             self._target_version = await self._ask_target_version()
@@ -313,6 +312,13 @@ class Leading:
                 async with asyncio.timeout(TELL_WAITING_SECONDS):
                     await reflector.synced.wait()
             except TimeoutError:
+                if self._mirroring.may_begin_without(reflector):
+                    log.warning(
+                        "a target namespace may not be read: its pods stay as they are",
+                        namespace=reflector.namespace,
+                        error=str(reflector.last_error),
+                    )
+                    return
                 error = reflector.last_error
                 log.warning(
                     "still waiting for a first listing",

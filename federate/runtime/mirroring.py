@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -18,8 +18,8 @@ import structlog
 from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
 from federate.cluster.store import Change, Store
-from federate.errors import ClusterError
-from federate.flow.controller import Controller, Outcome, ReconcileObserver
+from federate.errors import ClusterError, Forbidden
+from federate.flow.controller import Controller, Elsewhere, Outcome, ReconcileObserver
 from federate.flow.ratebound import RateBound
 from federate.flow.workqueue import WorkQueue
 from federate.garbage.namespaces import NamespaceKeeper
@@ -28,19 +28,28 @@ from federate.mirror.ground import Ground, GroundRules
 from federate.mirror.ports import ORIGIN_INDEX, EventSink, PodPorts, origin_index
 from federate.mirror.reconciler import PodReconciler
 from federate.mirror.steps import Lane, PlanRules
-from federate.model.marks import Scope, origin_of, record_of
-from federate.model.naming import NamespaceRules, anchor_name
+from federate.model.marks import RECORD_ANNOTATION, Scope, origin_of, record_of
+from federate.model.naming import (
+    NamespaceRules,
+    allows_system_namespaces,
+    anchor_name,
+    confined_to,
+    keeps_names,
+)
 from federate.model.objects import (
     JsonObject,
     ObjectKey,
+    annotations_of,
     controller_of,
     is_terminating,
     key_of,
+    resource_version_of,
     uid_of,
 )
 from federate.model.pods import node_name_of
 from federate.model.resources import CONFIGMAPS, PODS, Resource
 from federate.node.anchors import NodeAnchors, is_identity
+from federate.runtime.lags import PodLags
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -103,12 +112,16 @@ class MirroringPorts:
     watch_gap: Callable[[ClusterPort, Resource], None]
     orphan_deleted: Callable[[], None]
     observer: ReconcileObserver | None = None
+    lags: PodLags | None = None
+    leaving: Callable[[], bool] = lambda: False
+    """Whether the virtual node is being left: then nothing new is mirrored."""
 
 
 class Mirroring:
-    """The parts, wired; whoever runs them starts `reflectors`, then `work` and `nets`.
+    """The parts, wired; whoever runs them starts the reflectors of `open`, then `work` and `nets`.
 
-    `work` may begin once all reflectors are synced and the register has learnt from the Node.
+    `open` needs a register that has learnt from the Node; `work` may begin once all reflectors are
+    synced.
     """
 
     def __init__(
@@ -134,7 +147,7 @@ class Mirroring:
             random=timing.random,
             fair_by=lambda key: key.namespace,
         )
-        self.reflectors = self._build_reflectors()
+        self.reflectors: tuple[Reflector, ...] = ()
         self.ground = Ground(
             rules=GroundRules(scope=rules.scope, namespaces=rules.namespaces),
             target=ports.target,
@@ -144,15 +157,38 @@ class Mirroring:
             fence=self._fence_target,
             now=timing.now,
         )
-        self.pods = PodReconciler(scope=rules.scope, rules=rules.plan, ports=self._pod_ports())
+        self.pods = PodReconciler(
+            scope=rules.scope, rules=_plan_rules(rules), ports=self._pod_ports()
+        )
         self.sweeper = self._build_sweeper()
 
     # -- building ----------------------------------------------------------------------------------
 
-    def _build_reflectors(self) -> tuple[Reflector, Reflector, Reflector]:
+    def open(self) -> tuple[Reflector, ...]:
+        """Build the reflectors; once the register has learnt, for it knows namespaces of before."""
+        self.ground.watch_recorded()
+        self.reflectors = (
+            self._reflect_hub_pods(),
+            *map(self._reflect_mirrors, self.ground.watched),
+            *map(self._reflect_anchors, self.ground.watched),
+        )
+        return self.reflectors
+
+    def may_begin_without(self, reflector: Reflector) -> bool:
+        """Tell whether it waits for a namespace that is closed to us, while another one is open.
+
+        What stands there is out of sight, and stays as it is: its absence is asked for, and the
+        answer refused.
+        """
+        is_closed = reflector.namespace and isinstance(reflector.last_error, Forbidden)
+        return bool(is_closed) and any(
+            other.namespace not in ("", reflector.namespace) and other.synced.is_set()
+            for other in self.reflectors
+        )
+
+    def _reflect_hub_pods(self) -> Reflector:
         ports, scope = self._ports, self._rules.scope
-        keeping = partial(Reflector, clock=self._timing.clock, jitter=self._timing.random.random)
-        hub_pods = keeping(
+        return self._keeping(
             ports.hub,
             PODS,
             self.hub_pods,
@@ -162,26 +198,37 @@ class Mirroring:
             on_change=self._on_hub_pod,
             on_gap=lambda: ports.watch_gap(ports.hub, PODS),
         )
-        mirrors = keeping(
+
+    def _reflect_mirrors(self, namespace: str) -> Reflector:
+        ports, scope = self._ports, self._rules.scope
+        return self._keeping(
             ports.target,
             PODS,
             self.mirrors,
-            name="mirrors",
+            name=_named("mirrors", namespace),
+            namespace=namespace,
             label_selector=scope.selector,
             matches=scope.owns,
             on_change=self._on_mirror,
             on_gap=lambda: ports.watch_gap(ports.target, PODS),
         )
-        anchors = keeping(
+
+    def _reflect_anchors(self, namespace: str) -> Reflector:
+        ports, scope = self._ports, self._rules.scope
+        return self._keeping(
             ports.target,
             CONFIGMAPS,
             self.anchors,
-            name="anchors",
+            name=_named("anchors", namespace),
+            namespace=namespace,
             label_selector=scope.selector,
             matches=scope.owns,
             on_change=self._on_anchor,
         )
-        return hub_pods, mirrors, anchors
+
+    @property
+    def _keeping(self) -> Callable[..., Reflector]:
+        return partial(Reflector, clock=self._timing.clock, jitter=self._timing.random.random)
 
     def _pod_ports(self) -> PodPorts:
         ports, timing = self._ports, self._timing
@@ -199,24 +246,31 @@ class Mirroring:
             fence=ports.fence,
             fence_target=ports.fence_target,
             now=timing.now,
-            mirror_changed=ports.mirror_changed,
+            mirror_changed=self._note_mirror,
             on_orphan_deleted=ports.orphan_deleted,
+            leaving=ports.leaving,
             orphan_bound=RateBound(
                 per_second=ORPHANS_PER_SECOND, burst=ORPHANS_AT_ONCE, clock=timing.clock
             ),
         )
 
-    def _build_sweeper(self) -> Sweeper:
-        ports, scope = self._ports, self._rules.scope
-        keeper = NamespaceKeeper(
+    def _build_keeper(self) -> NamespaceKeeper | None:
+        """Namespaces that the user named are none of ours to give back."""
+        if confined_to(self._rules.namespaces) is not None:
+            return None
+        ports = self._ports
+        return NamespaceKeeper(
             hub=ports.hub,
             target=ports.target,
-            scope=scope,
+            scope=self._rules.scope,
             forget_anchor=ports.register.forget,
             confirm_hub=ports.confirm_hub,
             confirm_target=ports.confirm_target,
             fence=ports.fence,
         )
+
+    def _build_sweeper(self) -> Sweeper:
+        ports, scope = self._ports, self._rules.scope
         return Sweeper(
             hub=ports.hub,
             target=ports.target,
@@ -224,7 +278,8 @@ class Mirroring:
             confirm_hub=ports.confirm_hub,
             confirm_target=ports.confirm_target,
             enqueue=self.enqueue,
-            namespaces=keeper,
+            keeper=self._build_keeper(),
+            watched=lambda: self.ground.watched,
         )
 
     def _fence_target(self) -> None:
@@ -234,20 +289,37 @@ class Mirroring:
     # -- from events to keys -----------------------------------------------------------------------
 
     def _on_hub_pod(self, change: Change) -> None:
+        if self._ports.lags is not None:
+            self._ports.lags.hub_pod_changed(change)
         self._ports.hub_pod_changed(change)
         self.queue.add(*self.pods.on_hub_pod(change))
 
-    def _on_mirror(self, change: Change) -> None:
+    def _note_mirror(self, change: Change) -> None:
+        if self._ports.lags is not None:
+            self._ports.lags.mirror_changed(change)
         self._ports.mirror_changed(change)
+
+    def _on_mirror(self, change: Change) -> None:
+        self._note_mirror(change)
+        if self._ports.lags is not None:
+            self._ports.lags.mirror_told(change)
         woken = self.pods.on_mirror(change)
         if woken is not None:
             self.queue.add(*woken)
 
     def _on_anchor(self, change: Change) -> None:
         self._ports.anchor_changed()
-        for key in list(self.hub_pods.keys()):
-            if self.ground.mirror_key(key).namespace == change.key.namespace:
-                self.enqueue(key)
+        for hub_pod in list(self.hub_pods.values()):
+            if self._concerns(change.key.namespace, hub_pod):
+                self.enqueue(key_of(hub_pod))
+
+    def _concerns(self, namespace: str, hub_pod: JsonObject) -> bool:
+        """Tell whether a hub pod's mirror would stand there by today's rules, or stands there."""
+        key = self.ground.mirror_key(key_of(hub_pod))
+        if key is not None and key.namespace == namespace:
+            return True
+        # There may be ten thousand of them, so the record is not read for this.
+        return f'"{namespace}"' in annotations_of(hub_pod).get(RECORD_ANNOTATION, "")
 
     def enqueue(self, key: ObjectKey) -> None:
         """Have a hub pod looked at."""
@@ -291,7 +363,19 @@ class Mirroring:
 
     async def _reconcile(self, key: ObjectKey, lane: str) -> Outcome:
         instead = self._ports.admit()
-        return await self.pods.reconcile(key, lane) if instead is None else instead
+        if instead is not None:
+            return instead
+        before = self._hub_version(key)
+        outcome = await self.pods.reconcile(key, lane)
+        if self._ports.lags is not None:
+            after = self._hub_version(key)
+            wrote = after not in ("", before)
+            self._ports.lags.reconciled(key, wrote=wrote, rests=not isinstance(outcome, Elsewhere))
+        return outcome
+
+    def _hub_version(self, key: ObjectKey) -> str:
+        hub_pod = self.hub_pods.get(key)
+        return resource_version_of(hub_pod) if hub_pod is not None else ""
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -309,11 +393,12 @@ class Mirroring:
 
     def nets(self) -> Mapping[str, Callable[[], Coroutine[None, None, None]]]:
         """Name what finds the work that no event told of; each is run until cancelled."""
-        hub_pods, mirrors, _ = self.reflectors
+        hub_pods, *others = self.reflectors
+        mirrors = others[: len(self.ground.watched)]
         return {
             "compare": self._compare,
             "verify-hub-pods": partial(self._verify, hub_pods),
-            "verify-mirrors": partial(self._verify, mirrors),
+            **{f"verify-{each.name}": partial(self._verify, each) for each in mirrors},
             "sweeper": self.sweeper.run,
         }
 
@@ -340,3 +425,16 @@ class Mirroring:
                 continue
             took = clock() - started_at
             pause = max(COMPARE_SECONDS, (took - 1.0) / VERIFY_SHARE)
+
+
+def _plan_rules(rules: MirroringRules) -> PlanRules:
+    """Complete the rules for a pod with what follows from those for namespaces."""
+    return replace(
+        rules.plan,
+        allow_system_namespaces=allows_system_namespaces(rules.namespaces),
+        render=replace(rules.plan.render, keeps_names=keeps_names(rules.namespaces)),
+    )
+
+
+def _named(name: str, namespace: str) -> str:
+    return f"{name}-{namespace}" if namespace else name

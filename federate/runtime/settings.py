@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from federate.model.naming import NamespaceRules
+from federate.model.taints import Taint
 from federate.node.capacity import CapacityRules
 
 
@@ -20,6 +21,14 @@ class TargetSettings:
     capacity: CapacityRules = field(default_factory=CapacityRules)
     namespaces: NamespaceRules = field(default_factory=NamespaceRules)
     labels: Mapping[str, str] = field(default_factory=dict)
+    taint_value: str = "federate"
+    """Value of the taint `virtual-kubelet.io/provider` (effect NoSchedule)."""
+    taints: tuple[Taint, ...] = ()
+    """More taints, beside that one."""
+    provider_id: str | None = None
+    """None: `federate://` and the node's name."""
+    node_address: str | None = None
+    """Its InternalIP; None: this host's address towards the hub."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +38,14 @@ class Settings:
     hub_kubeconfig: Path | None
     """None: the service account of the pod that federate runs in."""
     hub_context: str | None = None
+    hub_identity: str | None = None
+    """What the hub is called in marks; None: the uid of its kube-system namespace (C3)."""
     targets: tuple[TargetSettings, ...]
     identity: str
     """Holder identity in leader leases: unique per process."""
     listen_host: str = "127.0.0.1"
     listen_port: int = 8080
     """Port of /healthz, /readyz and /metrics; 0 picks a free one, which is logged."""
-    node_address: str | None = None
-    """The InternalIP of the virtual nodes; None: this host's address towards the hub."""
     leader_lease_namespace: str = "kube-system"
+    log_level: str = "info"
+    log_format: str = "auto"

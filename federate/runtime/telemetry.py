@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any, Self, TextIO
 
 import structlog
@@ -35,6 +36,8 @@ from federate.cluster.client import Observer
 from federate.errors import ConfigError
 from federate.flow.controller import ReconcileObserver
 from federate.flow.workqueue import Lane
+from federate.model.expiry import Expiry
+from federate.runtime.lags import PodLags
 
 log = structlog.get_logger()
 
@@ -112,6 +115,20 @@ METRICS: tuple[MetricRow, ...] = (
         "Time that one reconcile of a pod took.",
         "seconds",
     ),
+    _row(
+        Kind.HISTOGRAM,
+        "federate_mirror_lag_seconds",
+        "node",
+        "Time from a hub pod first seen on the virtual node to its mirror in the target.",
+        "seconds",
+    ),
+    _row(
+        Kind.HISTOGRAM,
+        "federate_status_lag_seconds",
+        "node",
+        "Time from a mirror's changed status seen to its hub pod written.",
+        "seconds",
+    ),
     _row(Kind.GAUGE, "federate_queue_depth", "node lane", "Pods ready that wait for a worker."),
     _row(
         Kind.GAUGE,
@@ -160,10 +177,28 @@ METRICS: tuple[MetricRow, ...] = (
         "target",
         "Mirrors of other virtual nodes of this hub in the target; nothing here deletes them.",
     ),
+    _row(
+        Kind.GAUGE,
+        "federate_config_valid",
+        "",
+        "1 while the virtual nodes are those of the configuration file as it is, 0 while the file "
+        "is wrong, or waits for a start.",
+    ),
+    _row(
+        Kind.GAUGE,
+        "federate_credential_expiry_timestamp_seconds",
+        "cluster",
+        "When the credentials for the cluster end, in Unix time; absent where that is not known.",
+        "seconds",
+    ),
     _row(Kind.GAUGE, "federate_build_info", "version", "Always 1; the version is in the label."),
 )
 
-_NODE_LABELS = frozenset({"node", "target"})
+_NODE_LABELS = frozenset({"node", "target", "cluster"})
+
+
+Reading = Callable[[], float | None]
+"""Reads a gauge; None: it has no value, and is absent."""
 
 
 class _WatchedGauges(Collector):
@@ -171,11 +206,9 @@ class _WatchedGauges(Collector):
 
     def __init__(self, rows: Iterable[MetricRow]) -> None:
         self._rows = {row.name: row for row in rows}
-        self._reads: dict[str, dict[tuple[str, ...], Callable[[], float]]] = {
-            name: {} for name in self._rows
-        }
+        self._reads: dict[str, dict[tuple[str, ...], Reading]] = {name: {} for name in self._rows}
 
-    def watch(self, name: str, labels: Mapping[str, str], read: Callable[[], float]) -> None:
+    def watch(self, name: str, labels: Mapping[str, str], read: Reading) -> None:
         row = self._rows.get(name)
         if row is None or set(labels) != set(row.labels):
             raise ValueError(f"{name} with labels {sorted(labels)} is not in the metrics table")
@@ -192,7 +225,8 @@ class _WatchedGauges(Collector):
             family = GaugeMetricFamily(name, row.help, labels=row.labels, unit=row.unit)
             for values, read in list(self._reads[name].items()):
                 try:
-                    family.add_metric(values, float(read()))
+                    if (value := read()) is not None:
+                        family.add_metric(values, float(value))
                 except Exception as error:  # noqa: BLE001 - one broken gauge must not hide the others
                     log.warning("gauge not readable", metric=name, labels=values, error=str(error))
             yield family
@@ -231,9 +265,18 @@ class Metrics:
         total = self._counters["federate_requests_total"]
         duration = self._histograms["federate_request_duration_seconds"]
 
+        # Finding a child by its labels costs more than all else here; there are few.
+        @cache
+        def count_of(verb: str, resource: str, outcome: str) -> Counter:
+            return total.labels(cluster, verb, resource or "none", outcome)
+
+        @cache
+        def duration_of(verb: str) -> Histogram:
+            return duration.labels(cluster, verb)
+
         def observe(*, verb: str, resource: str, outcome: str, seconds: float) -> None:
-            total.labels(cluster, verb, resource or "none", outcome).inc()
-            duration.labels(cluster, verb).observe(seconds)
+            count_of(verb, resource, outcome).inc()
+            duration_of(verb).observe(seconds)
 
         return observe
 
@@ -245,13 +288,29 @@ class Metrics:
             duration=self._histograms["federate_reconcile_duration_seconds"],
         )
 
-    def watch_gauge(self, name: str, labels: Mapping[str, str], read: Callable[[], float]) -> None:
+    def pod_lags(self, node: str, *, clock: Callable[[], float]) -> PodLags:
+        """Measure how far the two sides of a virtual node's pods lie behind each other."""
+        mirrored = self._histograms["federate_mirror_lag_seconds"].labels(node)
+        told = self._histograms["federate_status_lag_seconds"].labels(node)
+        return PodLags(mirrored=mirrored.observe, told=told.observe, clock=clock)
+
+    def watch_gauge(self, name: str, labels: Mapping[str, str], read: Reading) -> None:
         """Let scrapes call `read`; the same labels again replace the earlier callback.
 
         Raises:
             ValueError: the table has no such gauge, or other labels.
         """
         self._gauges.watch(name, labels, read)
+
+    def watch_credentials(self, cluster: str, expiry: Callable[[], Expiry | None]) -> None:
+        """Let scrapes tell when the credentials for a cluster end; `expiry` says it, or nothing."""
+
+        def ends_at() -> float | None:
+            found = expiry()
+            return found.at if found is not None else None
+
+        name = "federate_credential_expiry_timestamp_seconds"
+        self.watch_gauge(name, {"cluster": cluster}, ends_at)
 
     def forget_node(self, node: str) -> None:
         """Drop the gauges of a virtual node; its counters stay, they only ever grow."""
@@ -276,15 +335,14 @@ class Metrics:
 
 class _ReconcileCounts:
     def __init__(self, node: str, *, total: Counter, duration: Histogram) -> None:
-        self._node = node
-        self._total = total
-        self._duration = duration
+        self._total_of = cache(lambda lane, result: total.labels(node, lane, result))
+        self._duration_of = cache(lambda lane: duration.labels(node, lane))
 
     def reconciled(
         self, *, controller: str, lane: Lane, result: str, duration_seconds: float
     ) -> None:
-        self._total.labels(self._node, str(lane), result).inc()
-        self._duration.labels(self._node, str(lane)).observe(duration_seconds)
+        self._total_of(lane, result).inc()
+        self._duration_of(lane).observe(duration_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -24,13 +25,14 @@ from federate.errors import (
     Forbidden,
     LeadershipLost,
     TargetChanged,
+    VirtualNodeLeft,
 )
 from federate.model.marks import Scope
-from federate.model.naming import NamespaceStrategy, leader_lease_name
+from federate.model.naming import leader_lease_name, may_meet_hub
 from federate.model.objects import JsonObject, ObjectKey
 from federate.model.resources import PODS
 from federate.node.anchors import NodeAnchors
-from federate.runtime.election import Election
+from federate.runtime.election import STANDBY_PERIOD_SECONDS, Election
 from federate.runtime.leading import Leading, LeadingPorts
 from federate.runtime.settings import TargetSettings
 from federate.runtime.telemetry import Telemetry
@@ -50,6 +52,9 @@ class Surroundings:
 
     hub: ClusterClient
     hub_id: str
+    """What the hub is called in marks."""
+    hub_uid: str
+    """The uid of its kube-system namespace; the same, unless configured otherwise."""
     hub_guard: IdentityGuard
     identity: str
     node_address: str
@@ -80,7 +85,15 @@ class PodEvents:
 class VirtualNode:
     """One target's stand-in on the hub, from the process's start to its end."""
 
-    def __init__(self, settings: TargetSettings, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        settings: TargetSettings,
+        surroundings: Surroundings,
+        *,
+        is_strict: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """While `is_strict`, what only the user can mend is raised; else it is tried again."""
+        self._is_strict = is_strict
         self.settings = settings
         self.scope = Scope(hub_id=surroundings.hub_id, node_name=settings.name)
         self._around = surroundings
@@ -93,13 +106,19 @@ class VirtualNode:
         )
         self.leading: Leading | None = None
         self.trouble = ""
+        self.is_ending = False
+        """Set with the cancellation, whose place a failure on the way out may take."""
+        self.is_left = False
+        """`federate leave` retired it: it does nothing more until it leaves the configuration."""
         self._memory: NodeAnchors | None = None
         self._may_live = False
         self._watch_gauges()
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether it does its part: announced as the leader, or standing by."""
+        """Tell whether it does its part: announced as the leader, standing by, or retired."""
+        if self.is_left:
+            return True
         if self.trouble:
             return False
         if self.leading is not None:
@@ -117,23 +136,47 @@ class VirtualNode:
             while True:
                 started_at = asyncio.get_running_loop().time()
                 await self._live_once()
+                if self.is_ending:
+                    raise asyncio.CancelledError
+                if self.is_left:
+                    await asyncio.Event().wait()
                 lived = asyncio.get_running_loop().time() - started_at
                 failures = 1 if lived > CALM_SECONDS else failures + 1
                 pause = min(RESTART_CAP_SECONDS, RESTART_BASE_SECONDS * 2.0 ** (failures - 1))
-                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311
+                await self._back_off(pause * random.uniform(0.8, 1.2))  # noqa: S311
+                if self.is_left:
+                    await asyncio.Event().wait()
+
+    async def _back_off(self, seconds: float) -> None:
+        """Wait, and look at the lease as a standby does: `federate leave` may mark it meanwhile."""
+        clock = asyncio.get_running_loop().time
+        ends_at = clock() + seconds
+        try:
+            while (left_seconds := ends_at - clock()) > STANDBY_PERIOD_SECONDS:
+                await asyncio.sleep(STANDBY_PERIOD_SECONDS)
+                await self.election.look_for_mark()
+            await asyncio.sleep(max(0.0, left_seconds))
+        except VirtualNodeLeft as left:
+            self._retire(left)
+
+    def _retire(self, left: VirtualNodeLeft) -> None:
+        self.is_left = True
+        log.warning("virtual node retired: nothing is done for it any more", why=str(left))
 
     async def _live_once(self) -> None:
         try:
             await self._live()
+        except VirtualNodeLeft as left:
+            self._retire(left)
         except LeadershipLost as lost:
             self.trouble = str(lost)
             log.warning("leadership lost: all its work was stopped", error=str(lost))
         except ConfigError as error:
-            if not self._may_live:
+            if not self._may_live and self._is_strict():
                 raise
-            # A kubeconfig spoilt later ends neither the other virtual nodes nor this one.
+            # Found later, it ends neither the other virtual nodes nor this one.
             self.trouble = str(error)
-            log.warning("virtual node cannot start again; trying again", error=str(error))
+            log.warning("virtual node cannot start; trying again", error=str(error))
         except ClusterError as error:
             self.trouble = str(error)
             log.warning("virtual node ended; starting again", error=str(error))
@@ -149,6 +192,9 @@ class VirtualNode:
             context=self.settings.context,
             observer=self._around.telemetry.metrics.request_observer(self.settings.name),
             on_moved=moved.set,
+        )
+        self._around.telemetry.metrics.watch_credentials(
+            self.settings.name, target.credential_expiry
         )
         # A new life: what ended the last one is over, and who leads now is to be seen.
         self.trouble, self.election.holder = "", ""
@@ -192,19 +238,20 @@ class VirtualNode:
                 confirm_hub=self._around.hub_guard.confirm,
                 metrics=self._around.telemetry.metrics,
                 is_distinct=is_distinct,
+                credential_expiry=target.credential_expiry,
             ),
-            node_address=self._around.node_address,
+            node_address=self.settings.node_address or self._around.node_address,
             federate_version=self._around.federate_version,
             memory=memory,
         )
         await run_together(recorder.run, self.leading.run)
 
     async def _refuse_self(self, target: ClusterPort, is_distinct: asyncio.Event) -> None:
-        """Refuse `same` where target and hub are one cluster: mirrors would meet their hub pods.
+        """Refuse names that meet where target and hub are one cluster: of mirrors and hub pods.
 
         Asked while standing by too. No pod is touched before the answer (C3).
         """
-        while self.settings.namespaces.strategy is NamespaceStrategy.SAME:
+        while may_meet_hub(self.settings.namespaces):
             try:
                 identity = await cluster_identity(target)
             except Forbidden:
@@ -212,10 +259,11 @@ class VirtualNode:
             except ClusterError:
                 await asyncio.sleep(1.0)
                 continue
-            if identity == self.scope.hub_id:
+            if identity == self._around.hub_uid:
                 raise ConfigError(
-                    f"target {self.settings.name} is the hub itself: namespaces `same` would put "
-                    "mirrors beside their hub pods. Use --namespaces prefixed"
+                    f"target {self.settings.name} is the hub itself: namespaces "
+                    f"`{self.settings.namespaces.strategy}` would put mirrors beside their hub "
+                    "pods. Use --namespaces prefixed"
                 )
             break
         self._may_live = True

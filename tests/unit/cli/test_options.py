@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import errno
 from pathlib import Path
 
 import pytest
@@ -10,16 +12,20 @@ from federate.cli.options import (
     HUB_VARIABLE,
     Complaints,
     TargetOption,
+    default_hub,
     find_hub,
+    named_hub,
     parse_capacities,
     parse_capacity,
     parse_labels,
     parse_listen,
+    parse_namespaces,
     parse_node_address,
     parse_target,
     parse_targets,
 )
 from federate.errors import ConfigError
+from federate.model.naming import NamespaceRules, NamespaceStrategy
 
 
 @pytest.fixture
@@ -102,13 +108,14 @@ def test_capacity_is_read_as_written() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("cpu=x", '"cpu=x": "x" is no quantity; expected'),
+        ("cpu=x", '"cpu=x": cpu is "x"; expected a quantity, as in 4, 500m or 200Gi'),
         ("cpu", "expected RESOURCE=QUANTITY"),
         ("", "expected RESOURCE=QUANTITY"),
         ("cpu=1,", "expected RESOURCE=QUANTITY"),
-        ("cpu=", "is no quantity"),
+        ("cpu=", "expected a quantity"),
+        ("cpus=1,pods=5", "cpus is no resource; expected cpu, memory"),
         ("cpu=1,cpu=2", "cpu is given twice"),
-        ("cpu=-1", "cpu is negative"),
+        ("cpu=-1", 'cpu is "-1"; expected 0 or more'),
         ("pods=1.5", "whole number of pods"),
         ("cpu=1,memory=1Gi", "expected pods=NUMBER too"),
     ],
@@ -164,6 +171,23 @@ def test_a_label_key_is_given_once() -> None:
     """Two values for one key are a mistake."""
     with pytest.raises(ConfigError, match="the key a is given twice"):
         parse_labels(["a=1", "a=2"])
+
+
+def test_namespaces_are_a_word_or_one_name() -> None:
+    """What needs a list stands in a file."""
+    assert parse_namespaces("suffixed") == NamespaceRules(strategy=NamespaceStrategy.SUFFIXED)
+    assert parse_namespaces("single=theirs") == NamespaceRules(
+        strategy=NamespaceStrategy.SINGLE, single="theirs"
+    )
+    for text in ("single", "map", "map=a", "", "none", "same=x"):
+        with pytest.raises(ConfigError) as failed:
+            parse_namespaces(text)
+        assert str(failed.value) == (
+            f'"{text}": expected prefixed, suffixed, same, single=NAME; '
+            "a map stands in a --config file"
+        )
+    with pytest.raises(ConfigError, match='"single=A": expected the name of a namespace'):
+        parse_namespaces("single=A")
 
 
 @pytest.mark.parametrize(
@@ -241,3 +265,74 @@ def test_complaints_let_other_errors_pass() -> None:
     """A bug inside a block is not taken for a mistake of the user."""
     with pytest.raises(KeyError), Complaints().about("--a"):
         raise KeyError("bug")
+
+
+PASTED = [
+    base64.b64encode(b"users: [{name: a, user: {token: canary}}]\n" * 40).decode(),
+    base64.b64encode(b"users: [{token: canary}]\n" * 5).decode(),
+    "apiVersion: v1\nusers:\n- token: canary\n",
+    '{"users": [{"token": "canary"}]}',
+    "eyJhbGciOiJSUzI1NiIs.eyJzdWIiOiJjYW5hcnkifQ.canary",
+]
+
+
+@pytest.mark.parametrize("pasted", PASTED)
+def test_pasted_content_is_not_repeated(pasted: str, tmp_path: Path) -> None:
+    """Where a path belongs; it is no crash either, however long it is."""
+    for fails in (
+        lambda: parse_target(f"edge={pasted}"),
+        lambda: parse_target(pasted),
+        lambda: named_hub(pasted, environ={}),
+        lambda: named_hub(None, environ={HUB_VARIABLE: pasted}),
+        lambda: parse_capacity(pasted),
+        lambda: parse_labels([pasted]),
+        lambda: parse_namespaces(pasted),
+        lambda: parse_listen(pasted),
+        lambda: parse_node_address(pasted),
+    ):
+        with pytest.raises(ConfigError) as failed:
+            fails()
+        said = str(failed.value)
+        assert "canary" not in said
+        assert pasted[:30] not in said
+        assert len(said) < 300
+        assert "\n" not in said
+    assert default_hub(environ={"KUBECONFIG": pasted.replace(":", "")}, home=tmp_path) is None
+
+
+def test_a_home_that_is_not_there_is_told(tmp_path: Path) -> None:
+    """A `~` for nobody is a mistake, and no crash."""
+    text = "~nobody-of-that-name/x"
+    for fails in (
+        lambda: parse_target(f"edge={text}"),
+        lambda: named_hub(text, environ={}),
+        lambda: default_hub(environ={"KUBECONFIG": text}, home=tmp_path),
+    ):
+        with pytest.raises(ConfigError, match="has a ~ that is no home folder here"):
+            fails()
+
+
+def test_a_folder_that_may_not_be_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A named file there is told, not passed over for another hub; a strange home is none."""
+
+    def refuse(_path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    for fails in (
+        lambda: named_hub("/root/k", environ={}),
+        lambda: default_hub(environ={"KUBECONFIG": "/root/k:/k"}, home=tmp_path),
+        lambda: parse_target("edge=/root/k"),
+    ):
+        with pytest.raises(ConfigError, match="cannot be looked at: Permission denied"):
+            fails()
+    assert default_hub(environ={}, home=tmp_path) is None
+
+
+def test_a_long_path_that_is_not_there_is_told_to_its_end(tmp_path: Path) -> None:
+    """The end of a path tells most; only what looks like a file's content is not repeated."""
+    file = tmp_path / ("folder" * 20) / "absent.yaml"
+    with pytest.raises(ConfigError, match=r"absent\.yaml is no file"):
+        parse_target(f"edge={file}")

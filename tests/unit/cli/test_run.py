@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from federate.cli.options import Complaints
 from federate.cli.run import how_to_leave, how_to_use, read_settings
+from federate.cli.sources import Typed
 from federate.errors import ConfigError
 from federate.model.naming import NamespaceStrategy
 from federate.node.capacity import CapacityRules
@@ -22,25 +23,17 @@ Read = Callable[..., Settings]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    for name in ("hub.yaml", "edge.yaml"):
+    for name in ("hub.yaml", "edge.yaml", "other.yaml"):
         (tmp_path / name).write_text("{}")
 
     def call(**given: Any) -> Settings:
         options: dict[str, Any] = {
+            "environ": {},
+            "home": tmp_path,
             "targets": [f"edge={tmp_path}/edge.yaml"],
             "hub": f"{tmp_path}/hub.yaml",
-            "hub_context": None,
-            "capacity": [],
-            "namespaces": "prefixed",
-            "labels": [],
-            "listen": "127.0.0.1:8080",
-            "node_address": None,
-            "identity": None,
-            "environ": {},
         }
-        complaints = Complaints()
-        settings = read_settings(complaints, **{**options, **given})
-        complaints.raise_any()
+        settings, _following = read_settings(Typed(**{**options, **given}))
         return settings
 
     return call
@@ -54,7 +47,7 @@ def test_defaults_follow_the_target(read: Read, tmp_path: Path) -> None:
     assert (target.name, target.capacity) == ("edge", CapacityRules())
     assert target.namespaces.strategy is NamespaceStrategy.PREFIXED
     assert (settings.listen_host, settings.listen_port) == ("127.0.0.1", 8080)
-    assert settings.node_address is None
+    assert target.node_address is None
 
 
 def test_options_reach_every_target(read: Read, tmp_path: Path) -> None:
@@ -74,8 +67,8 @@ def test_options_reach_every_target(read: Read, tmp_path: Path) -> None:
     ]
     assert all(t.namespaces.strategy is NamespaceStrategy.SAME for t in settings.targets)
     assert all(t.labels == {"zone": "north"} for t in settings.targets)
-    assert (settings.identity, settings.node_address) == ("me", "10.0.0.5")
-    assert settings.hub_context == "h"
+    assert all(t.node_address == "10.0.0.5" for t in settings.targets)
+    assert (settings.identity, settings.hub_context) == ("me", "h")
 
 
 def test_the_identity_names_this_very_process(read: Read) -> None:
@@ -83,9 +76,8 @@ def test_the_identity_names_this_very_process(read: Read) -> None:
     assert read().identity == own_identity()
 
 
-def test_a_context_needs_a_file(read: Read, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_context_needs_a_file(read: Read) -> None:
     """--hub-context without any kubeconfig is told instead of ignored."""
-    monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="--hub: no kubeconfig is found"):
         read(hub=None, hub_context="x")
     assert read(hub=None).hub_kubeconfig is None
@@ -111,12 +103,24 @@ def test_what_is_printed_is_a_pod_spec(read: Read, tmp_path: Path) -> None:
 
 
 def test_after_the_stop_the_way_out_is_told(read: Read, tmp_path: Path) -> None:
-    """What stays is named, and the commands to leave drain before they delete."""
+    """What stays is named, and the one command to leave, with the hub it is about."""
     text = how_to_leave(read(hub_context="h"))
-    kubectl = f"kubectl --kubeconfig {tmp_path}/hub.yaml --context h"
-    assert "Nothing is deleted" in text
-    drained, deleted = (
-        text.index(f"{kubectl} drain edge"),
-        text.index(f"{kubectl} delete node edge"),
+    assert "Nothing is deleted: Node edge" in text
+    assert text.splitlines()[-1] == (
+        f"  federate leave edge --target edge={tmp_path}/edge.yaml "
+        f"--hub {tmp_path}/hub.yaml --hub-context h"
     )
-    assert drained < text.index("then stop it") < deleted
+
+
+def test_a_process_without_virtual_nodes_has_little_to_say(read: Read) -> None:
+    """Its file may be empty: no name is printed where there is none."""
+    settings = replace(read(), targets=())
+    assert "no virtual node" in how_to_use(settings)
+    assert how_to_leave(settings) == "Stopped. Nothing is deleted."
+
+
+def test_the_taint_to_tolerate_is_the_configured_one(read: Read) -> None:
+    """What is printed can be copied, whatever the value is."""
+    settings = read()
+    other = replace(settings, targets=(replace(settings.targets[0], taint_value="ours"),))
+    assert "    value: ours" in how_to_use(other)

@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from federate.errors import Conflict, LeadershipLost, ServerFault
+from federate.errors import Conflict, LeadershipLost, ServerFault, VirtualNodeLeft
 from federate.model.leases import holder_of
-from federate.model.objects import ObjectKey, spec_of
+from federate.model.marks import LEFT_ANNOTATION
+from federate.model.objects import JsonDict, ObjectKey, annotations_of, spec_of
 from federate.model.resources import LEASES
 from federate.runtime.election import (
     CONFLICT_PAUSE_SECONDS,
@@ -72,7 +73,7 @@ class Stage:
         if self.is_elsewhere:
             raise LeadershipLost("the hub is another cluster")
 
-    def candidate(self, name: str) -> Election:
+    def candidate(self, name: str, *, retires: bool = True) -> Election:
         return Election(
             hub=self.hub.client(name),
             key=KEY,
@@ -80,6 +81,7 @@ class Stage:
             confirm_hub=self.confirm,
             now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=virtual_loop().time()),
             clock=virtual_loop().time,
+            retires=retires,
         )
 
     @asynccontextmanager
@@ -447,3 +449,52 @@ async def test_a_failing_body_ends_the_leadership_and_frees_the_lease() -> None:
         await a.lead(crash)
     assert stage.holder() == ""
     assert not a.is_leading
+
+
+def mark_left(lease: JsonDict) -> None:
+    lease["metadata"].setdefault("annotations", {})[LEFT_ANNOTATION] = "now"
+
+
+@virtual_time
+async def test_a_marked_lease_retires_leader_and_standby() -> None:
+    """The leader gives it back at its next renewal, the standby gives up, and both say why."""
+    stage = Stage()
+    a, b = stage.candidate("a"), stage.candidate("b")
+    async with stage.running(a, "a") as leads:
+        await asyncio.sleep(1.0)
+        async with stage.running(b, "b") as stands_by:
+            await asyncio.sleep(1.0)
+            stage.hub.edit(LEASES, KEY, mark_left)
+            await asyncio.wait({leads, stands_by}, timeout=RENEW_PERIOD_SECONDS + 1.0)
+            for task in (leads, stands_by):
+                assert task.done()
+                assert isinstance(task.exception(), VirtualNodeLeft)
+                for way_back in (
+                    f"annotate lease -n {KEY.namespace} {KEY.name}",
+                    "annotate node NODE federate.dev/leaving-",
+                    "kubectl uncordon NODE",
+                ):
+                    assert way_back in str(task.exception())
+    assert stage.holder() == ""
+    assert LEFT_ANNOTATION in annotations_of(stage.hub.read(LEASES, KEY))
+
+
+@virtual_time
+async def test_who_set_the_mark_leads_with_it() -> None:
+    """Nobody else takes a marked lease; once the mark is off, anybody does."""
+    stage = Stage()
+    leaving = stage.candidate("leaving", retires=False)
+    async with stage.running(leaving, "leaving"):
+        await asyncio.sleep(1.0)
+        stage.hub.edit(LEASES, KEY, mark_left)
+        await asyncio.sleep(30.0)
+        assert leaving.is_leading
+    late = stage.candidate("late")
+    async with stage.running(late, "late") as task:
+        await asyncio.sleep(1.0)
+        assert isinstance(task.exception(), VirtualNodeLeft)
+    stage.hub.edit(LEASES, KEY, lambda lease: lease["metadata"].pop("annotations"))
+    again = stage.candidate("again")
+    async with stage.running(again, "again"):
+        await asyncio.sleep(3.0)
+        assert again.is_leading

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from federate.cluster.port import WatchEvent
-from federate.model.marks import HUB_POD_UID_LABEL
+from federate.cluster.store import Change
+from federate.model.marks import HUB_POD_UID_LABEL, RECORD_ANNOTATION, MirrorRecord
 from federate.model.objects import ObjectKey
 from federate.model.pods import phase_of
 from federate.model.resources import CONFIGMAPS, PODS
@@ -52,6 +55,31 @@ async def test_a_comparison_that_hung_is_made_again_at_the_usual_pace() -> None:
         found = world.hub_pod(A)
         assert found is not None
         assert phase_of(found) == "Succeeded"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "woken"),
+    [(TARGET_NAMESPACE, {"a", "b"}), ("before", {"b"}), ("befor", set()), ("elsewhere", set())],
+)
+@virtual_time
+async def test_c23_an_anchor_wakes_the_pods_that_stand_or_would_stand_by_it(
+    namespace: str, woken: set[str]
+) -> None:
+    """By today's rules, or by those of before, as their record says."""
+    world = World(with_nets=False)
+    async with world.running():
+        mirroring = world.process.mirroring
+        for name in ("a", "b"):
+            body = pod(name).with_uid(f"uid-{name}").bound_to("edge")
+            if name == "b":
+                record = MirrorRecord(pod_uid="uid-b", mirror=ObjectKey("before", "b"))
+                body = body.with_annotations({RECORD_ANNOTATION: record.format()})
+            mirroring.hub_pods.apply(WatchEvent(type="ADDED", object=body.build()))
+        seen: list[str] = []
+        mirroring.enqueue = lambda key: seen.append(key.name)  # type: ignore[method-assign]
+        key = ObjectKey(namespace, ANCHOR.name)
+        mirroring._on_anchor(Change(key=key, old=None, new=None))
+        assert set(seen) == woken
 
 
 @virtual_time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import socket
 from collections.abc import Callable, Iterator
 
@@ -14,6 +15,7 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from federate.errors import ConfigError
+from federate.model.expiry import Expiry
 from federate.runtime.telemetry import (
     METRICS,
     HealthServer,
@@ -217,6 +219,23 @@ def test_one_broken_gauge_does_not_hide_the_others() -> None:
     with structlog.testing.capture_logs() as logs:
         assert b'federate_mirrors{node="b"} 2.0' in metrics.exposition()
     assert [line["metric"] for line in logs] == ["federate_mirrors"]
+
+
+def test_c72_the_end_of_credentials_is_told_where_it_is_known() -> None:
+    """A cluster whose credentials have no known end has no such series; nor one that is no more."""
+    metrics = Metrics(version="1")
+    known: dict[str, Expiry | None] = {
+        "hub": None,
+        "edge": Expiry(at=2e9, warn_at=1e9, what="token"),
+    }
+    for cluster in known:
+        metrics.watch_credentials(cluster, lambda cluster=cluster: known[cluster])  # type: ignore[misc]
+    name = "federate_credential_expiry_timestamp_seconds"
+    assert re.findall(rf"^{name}{{(.*)}} (.*)$", metrics.exposition().decode(), re.M) == [
+        ('cluster="edge"', "2e+09")
+    ]
+    metrics.forget_node("edge")
+    assert f"{name}{{" not in metrics.exposition().decode()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,389 @@
+"""The shape of the configuration file, and what of it must fit together.
+
+A virtual node's part has the shape of a `VirtualNode`'s spec. Field names are those of the file in
+Python's spelling; defaults and descriptions are what docs/reference/config.md says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from federate.config import values
+from federate.config.tree import Loc, path_of
+from federate.model.naming import NamespaceStrategy
+from federate.model.quantities import PODS
+from federate.model.taints import TaintEffect
+from federate.node.capacity import CapacityMode
+
+API_VERSION = "federate.dev/v1alpha1"
+KIND = "Federation"
+
+E = TypeVar("E", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """What kind of value it is, in the reference and in messages."""
+
+    words: str
+
+
+def _one_of(kind: type[E]) -> Any:
+    words = [str(word) for word in kind]
+
+    def read(found: Any) -> E:
+        if not isinstance(found, str) or found not in words:
+            raise ValueError(f"expected one of {', '.join(words)}")
+        return kind(found)
+
+    return PlainValidator(read)
+
+
+def _number_as_text(found: Any) -> Any:
+    """Take numbers where Kubernetes takes them: `cpu: 4`."""
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return str(found) if is_number else found
+
+
+def _as_share(found: Any) -> Decimal:
+    text = _number_as_text(found)
+    if not isinstance(text, str):
+        raise ValueError("expected a number above 0 and at most 1, as in 0.5")  # noqa: TRY004
+    return values.share(text)
+
+
+KubeconfigPath = Annotated[
+    str,
+    AfterValidator(values.kubeconfig_path),
+    Says("path; a relative one begins at this file's folder"),
+]
+ContextName = Annotated[str, AfterValidator(values.context_name), Says("name of a context")]
+NodeName = Annotated[str, AfterValidator(values.node_name), Says("node name")]
+NamespaceName = Annotated[str, AfterValidator(values.namespace_name), Says("namespace")]
+ObjectName = Annotated[str, AfterValidator(values.object_name), Says("name of an object")]
+LabelKey = Annotated[str, AfterValidator(values.qualified_name)]
+OwnLabelKey = Annotated[str, AfterValidator(values.own_label_key)]
+LabelValue = Annotated[str, AfterValidator(values.label_value), Says("label value")]
+Quantity = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(values.quantity)]
+ResourceName = Annotated[str, AfterValidator(values.resource_name)]
+Quantities = Annotated[
+    dict[ResourceName, Quantity],
+    Says("quantities by resource, as in `{cpu: 4, nvidia.com/gpu: 1}`"),
+]
+Labels = Annotated[dict[OwnLabelKey, LabelValue], Says("label values by key")]
+Selector = Annotated[dict[LabelKey, LabelValue], Says("label values by key")]
+
+Listen = Annotated[
+    str, BeforeValidator(_number_as_text), AfterValidator(values.listen), Says("`HOST:PORT`")
+]
+
+
+class Part(BaseModel):
+    """A mapping of the file: known keys in camel case, and no others."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_absent(cls, data: Any) -> Any:
+        """Take a key without a value for one that is not there, as Kubernetes does."""
+        if not isinstance(data, dict):
+            return data
+        known = {f.alias for f in cls.model_fields.values()}
+        return {key: v for key, v in data.items() if v is not None or key not in known}
+
+
+class TargetPart(Part):
+    """Where the virtual node's pods run."""
+
+    kubeconfig: KubeconfigPath = Field(
+        description="The target's kubeconfig. The file is read again while federate runs."
+    )
+    context: ContextName | None = Field(
+        default=None, description="A context other than the file's current one."
+    )
+
+
+class QuotaPart(Part):
+    """A ResourceQuota of the target."""
+
+    namespace: NamespaceName = Field(description="The ResourceQuota's namespace in the target.")
+    name: ObjectName | None = Field(
+        default=None, description="Its name. Without it the only ResourceQuota of the namespace."
+    )
+
+
+class CapacityPart(Part):
+    """How large the virtual node is."""
+
+    mode: Annotated[CapacityMode, _one_of(CapacityMode)] = Field(
+        default=CapacityMode.AGGREGATE,
+        description="`aggregate`: what the target's ready, schedulable nodes have left. `static`: "
+        "a fixed size. `quota`: what a ResourceQuota of the target has left, where federate may "
+        "not see nodes.",
+    )
+    static: Annotated[Quantities, AfterValidator(values.whole_pods)] = Field(
+        default_factory=dict,
+        description="Mode `static`, which needs it: the fixed size, with `pods`. Mode `quota`: "
+        "of what the quota does not limit.",
+    )
+    node_selector: Selector = Field(
+        default_factory=dict, description="Only target nodes with these labels count. `aggregate`."
+    )
+    share: Annotated[Decimal, PlainValidator(_as_share), Says("number above 0, at most 1")] = Field(
+        default=Decimal(1), description="What part of the rest is offered. Not in mode `static`."
+    )
+    cap: Annotated[Quantities, AfterValidator(values.whole_pods)] = Field(
+        default_factory=dict, description="The most that is ever offered. Not in mode `static`."
+    )
+    at_least: Annotated[Quantities, AfterValidator(values.whole_pods)] = Field(
+        default_factory=dict,
+        description="What the target's nodes grow to when pods ask for it, however few they are: a "
+        "pool that is scaled to zero. `aggregate`.",
+    )
+    quota: QuotaPart | None = Field(
+        default=None, description="The ResourceQuota to follow. Mode `quota`, which needs it."
+    )
+
+
+class NamespacesPart(Part):
+    """How hub namespaces find their namespaces in the target."""
+
+    strategy: Annotated[NamespaceStrategy, _one_of(NamespaceStrategy)] = Field(
+        default=NamespaceStrategy.PREFIXED,
+        description="`prefixed`, `suffixed`: the hub's name with a short hub id before or behind "
+        "it. `same`: the hub's name; for one trusted hub. `map`: as listed. `single`: all in one, "
+        "under names of their own.",
+    )
+    map: (
+        Annotated[dict[NamespaceName, NamespaceName], Says("target namespaces by hub namespace")]
+        | None
+    ) = Field(
+        default=None,
+        description="Pods of namespaces that are not listed get no mirror. Strategy `map`, which "
+        "needs it.",
+    )
+    single: NamespaceName | None = Field(
+        default=None, description="The one namespace. Strategy `single`, which needs it."
+    )
+
+
+class TaintPart(Part):
+    """A taint of the Node."""
+
+    key: Annotated[str, AfterValidator(values.taint_key), Says("taint key")] = Field(
+        description="The taint's key."
+    )
+    value: LabelValue = Field(default="", description="Its value.")
+    effect: Annotated[TaintEffect, _one_of(TaintEffect)] = Field(
+        default=TaintEffect.NO_SCHEDULE, description="What it does to pods without a toleration."
+    )
+
+
+class VirtualNodePart(Part):
+    """One virtual node and its target."""
+
+    node_name: NodeName = Field(description="The name of the Node on the hub.")
+    target: TargetPart = Field(description="Where its pods run.")
+    capacity: CapacityPart = Field(default=CapacityPart(), description="How large it is.")
+    namespaces: NamespacesPart = Field(
+        default=NamespacesPart(), description="Where pods of a hub namespace are in the target."
+    )
+    labels: Labels = Field(
+        default_factory=dict, description="Labels of the Node, beside federate's and the target's."
+    )
+    taint_value: LabelValue = Field(
+        default="federate",
+        description="Value of the taint `virtual-kubelet.io/provider` (effect NoSchedule), which "
+        "pods must tolerate.",
+    )
+    taints: list[TaintPart] = Field(
+        default_factory=list, description="More taints of the Node, beside that one."
+    )
+    provider_id: Annotated[str, AfterValidator(values.provider_id), Says("text")] | None = Field(
+        default=None,
+        alias="providerID",
+        description="The Node's `spec.providerID`; it cannot change while the Node exists. Without "
+        "it `federate://` and the node's name.",
+    )
+    node_address: Annotated[str, AfterValidator(values.node_address), Says("IP address")] | None = (
+        Field(
+            default=None,
+            description="The Node's InternalIP. Without it this host's address towards the hub.",
+        )
+    )
+
+
+class HubPart(Part):
+    """Where users submit pods."""
+
+    kubeconfig: KubeconfigPath | None = Field(
+        default=None,
+        description="The hub's kubeconfig. Without it: the first file of $KUBECONFIG, "
+        "~/.kube/config, or the service account of this pod.",
+    )
+    context: ContextName | None = Field(
+        default=None, description="A context other than the file's current one."
+    )
+    identity: Annotated[str, AfterValidator(values.hub_identity), Says("label value")] | None = (
+        Field(
+            default=None,
+            description="What the hub is called in the marks of mirrors. Without it the uid of its "
+            "`kube-system` namespace; needed only where two hubs have one uid, as copies have. "
+            "Another value makes all present Nodes and mirrors strangers' ones: leave first.",
+        )
+    )
+
+
+LogLevelName: TypeAlias = Literal["debug", "info", "warning", "error"]
+LogFormatName: TypeAlias = Literal["auto", "console", "json"]
+
+
+class Federation(Part):
+    """The whole file."""
+
+    api_version: Literal["federate.dev/v1alpha1"] = Field(description="The version of this shape.")
+    kind: Literal["Federation"] = Field(description="What the file is.")
+    hub: HubPart = Field(default=HubPart(), description="The cluster where users submit pods.")
+    listen: Listen = Field(
+        default=values.DEFAULT_LISTEN, description="Where /healthz, /readyz and /metrics are."
+    )
+    log_level: LogLevelName = Field(
+        default="info", description="The least severe line that is logged."
+    )
+    log_format: LogFormatName = Field(
+        default="auto", description="`auto`: for people on a terminal, logfmt elsewhere."
+    )
+    leader_lease_namespace: NamespaceName = Field(
+        default="kube-system", description="Where on the hub the leader leases are."
+    )
+    virtual_nodes: list[VirtualNodePart] = Field(
+        default_factory=list, description="The virtual nodes, one target each."
+    )
+
+
+# -- what must fit together ------------------------------------------------------------------------
+
+Finding: TypeAlias = tuple[Loc, str]
+
+
+def findings(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """Say what is wrong between keys, in data that may be wrong in other ways too."""
+    nodes = data.get("virtualNodes")
+    named: dict[str, int] = {}
+    for number, node in enumerate(nodes if isinstance(nodes, list) else ()):
+        if not isinstance(node, dict):
+            continue
+        loc: Loc = ("virtualNodes", number)
+        name = node.get("nodeName")
+        if isinstance(name, str):
+            if name in named:
+                first = f"virtualNodes[{named[name]}]"
+                said = f"found {values.shown(name)}, which {first} has; expected another"
+                yield (*loc, "nodeName"), said
+            named.setdefault(name, number)
+        for inner, said in virtual_node_findings(node):
+            yield (*loc, *inner), said
+    yield from _provider_id_findings(nodes if isinstance(nodes, list) else ())
+
+
+def _provider_id_findings(nodes: Sequence[Any]) -> Iterator[Finding]:
+    """Refuse two virtual nodes of one provider id: to cloud controllers they were one machine."""
+    owners: dict[str, int] = {}
+    for number, node in enumerate(nodes):
+        if not isinstance(node, dict):
+            continue
+        given, name = node.get("providerID"), node.get("nodeName")
+        implied = f"federate://{name}" if isinstance(name, str) else None
+        found = given if given is not None else implied
+        if not isinstance(found, str):
+            continue
+        first = owners.setdefault(found, number)
+        # Two of one name are told as that.
+        if first != number and name != nodes[first].get("nodeName"):
+            key = "providerID" if given is not None else "nodeName"
+            said = f"the provider id {values.shown(found)}, which virtualNodes[{first}] has"
+            yield ("virtualNodes", number, key), f"found {said}; expected another for each"
+
+
+def virtual_node_findings(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    """Say what is wrong between the keys of one virtual node."""
+    for key, check in (("capacity", _capacity_findings), ("namespaces", _namespaces_findings)):
+        part = spec.get(key)
+        if isinstance(part, dict):
+            for loc, said in check(part):
+                yield (key, *loc), said
+
+
+_CAPACITY_MODES = {
+    "static": ("static", "quota"),
+    "atLeast": ("aggregate",),
+    "nodeSelector": ("aggregate",),
+    "share": ("aggregate", "quota"),
+    "cap": ("aggregate", "quota"),
+    "quota": ("quota",),
+}
+"""Which keys belong to which modes."""
+
+
+def _capacity_findings(part: Mapping[str, Any]) -> Iterator[Finding]:
+    yield from _choice_findings(part, "mode", "aggregate", _CAPACITY_MODES, ("static", "quota"))
+    size = part.get("static")
+    if part.get("mode") == "static" and isinstance(size, dict) and size and PODS not in size:
+        yield ("static",), "found no pods in it; expected them too: else the node takes no pods"
+
+
+_NAMESPACE_STRATEGIES = {"map": ("map",), "single": ("single",)}
+
+
+def _namespaces_findings(part: Mapping[str, Any]) -> Iterator[Finding]:
+    needed = tuple(_NAMESPACE_STRATEGIES)
+    yield from _choice_findings(part, "strategy", "prefixed", _NAMESPACE_STRATEGIES, needed)
+    mapping = part.get("map")
+    owners: dict[str, str] = {}
+    for hub, target in mapping.items() if isinstance(mapping, dict) else ():
+        if not isinstance(target, str):
+            continue
+        if target in owners:
+            # Pods keep their names: those of one name would meet there.
+            yield (
+                ("map", hub),
+                f"found {values.shown(target)}, which {path_of((owners[target],))} has; "
+                "expected another for each",
+            )
+        owners.setdefault(target, hub)
+
+
+def _choice_findings(
+    part: Mapping[str, Any],
+    chooser: str,
+    default: str,
+    belongs: Mapping[str, tuple[str, ...]],
+    needed: tuple[str, ...],
+) -> Iterator[Finding]:
+    """Say which keys the chosen mode does not look at, and which it needs (they have its name)."""
+    chosen = part.get(chooser) or default
+    for key, modes in belongs.items():
+        if part.get(key) is not None and chosen not in modes:
+            yield (key,), f"does nothing with {chooser} {chosen}; expected {chooser} {_or(modes)}"
+    if chosen in needed and not part.get(chosen):
+        yield (chosen,), f"missing; {chooser} {chosen} needs it"
+
+
+def _or(words: tuple[str, ...]) -> str:
+    return " or ".join(words)
