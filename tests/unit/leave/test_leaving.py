@@ -1,0 +1,728 @@
+"""Leave a target: what goes, in which order, and what stays whatever happens (C15, C51)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from federate.errors import ClusterError, FederateError, Forbidden, TargetChanged
+from federate.garbage.namespaces import IN_FLIGHT_SECONDS
+from federate.leave.drain import DrainRules, free_rest
+from federate.leave.leaving import Leaving
+from federate.leave.waiting import Patience
+from federate.model.marks import HUB_LABEL, LEAVING_ANNOTATION
+from federate.model.objects import ObjectKey, annotations_of, condition_of, key_of, spec_of
+from federate.model.pods import phase_of
+from federate.model.reasons import PodReason
+from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES, PODS
+from federate.node.leaving import leaving_patch
+from federate.runtime.election import DURATION_SECONDS
+from federate.status.project import MIRRORED
+from tests.support.clock import run_virtual, virtual_time
+from tests.support.fakeclient import Call, Fault, LostRequest, Refuse
+from tests.support.leavestage import COMMAND, LEASE, NODE, LeaveStage
+
+A = ObjectKey("default", "a")
+
+
+@virtual_time
+async def test_nothing_is_left_and_nothing_else_is_touched() -> None:
+    """With no federate running the command itself ends mirrors, and cleans both sides."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a", "b")
+        before = stage.foreign()
+        await stage.leave()
+        assert stage.left_behind() == []
+        assert stage.foreign() == before
+
+
+@virtual_time
+async def test_a_running_federate_and_its_standby_give_up_for_good() -> None:
+    """They are retired by the mark on the lease, and the Node does not come back."""
+    stage = LeaveStage()
+    async with stage.alive(), stage.federate("one"), stage.federate("two"):
+        await asyncio.sleep(3.0)
+        stage.submit("a")
+        await asyncio.sleep(5.0)
+        before = stage.foreign()
+        await stage.leave()
+        assert stage.retired == 2
+        await asyncio.sleep(120.0)
+        assert stage.left_behind() == []
+        assert stage.foreign() == before
+
+
+@virtual_time
+async def test_a_standby_that_looks_seldom_has_seen_the_mark() -> None:
+    """The lease stays, marked, until everybody who stands by has looked at it."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("held")
+        held = ObjectKey("default", "held")
+        stage.hub.budgeted.add(held)
+        leaving = asyncio.create_task(stage.leave())
+        await asyncio.sleep(3.0)
+        async with stage.federate("standby"):  # it looks every two seconds from now on
+            await asyncio.sleep(4.05)
+            stage.hub.store.remove(PODS, held)
+            await leaving
+            assert stage.retired == 1
+            await asyncio.sleep(60.0)
+            assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_the_node_goes_last() -> None:
+    """Whatever is killed before, there is a Node that says what is to be done."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        await stage.leave()
+    hub = [call for call in stage.hub.writes() if call.client.startswith(COMMAND)]
+    deletes = [call for call in hub if call.verb == "delete" and call.resource != PODS]
+    assert [str(call) for call in deletes] == [
+        "delete leases kube-node-lease/edge",
+        "delete leases kube-system/federate-edge",
+        "delete nodes edge",
+    ]
+    assert hub[-1] == deletes[-1]
+    assert all("uid" in (call.body or {})["preconditions"] for call in deletes)
+    target = [call for call in stage.target.writes() if call.client.startswith(COMMAND)]
+    assert {call.verb for call in target} == {"delete"}
+    assert all("uid" in (call.body or {})["preconditions"] for call in target)
+
+
+@virtual_time
+async def test_two_commands_at_once_come_to_one_end() -> None:
+    """One leads, the other waits for it, and finds done what it would do."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        before = stage.foreign()
+        await asyncio.gather(stage.leave(), stage.leave())
+        await asyncio.sleep(30.0)
+        assert stage.left_behind() == []
+        assert stage.foreign() == before
+
+
+@virtual_time
+async def test_a_second_leave_finds_nothing() -> None:
+    """It looks, and writes nothing."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        await stage.leave()
+        writes = len(stage.hub.writes()), len(stage.target.writes())
+        found = await stage.leave()
+        assert found.is_nothing
+        assert (len(stage.hub.writes()), len(stage.target.writes())) == writes
+
+
+@virtual_time
+async def test_a_namespace_that_others_use_stays() -> None:
+    """Another virtual node's anchor keeps it; only our own anchor goes."""
+    stage = LeaveStage()
+    async with stage.alive():
+        async with stage.federate():
+            await asyncio.sleep(3.0)
+            stage.submit("a", namespace="shared")
+            await asyncio.sleep(5.0)
+        before = stage.foreign()
+        assert stage.target.find(PODS, ObjectKey(stage.shared, "a")) is not None
+        await stage.leave()
+        assert stage.left_behind() == []
+        after = stage.foreign()
+        used_at = ("target", "namespaces", ObjectKey("", stage.shared))
+        assert after.pop(used_at)
+        before.pop(used_at)
+        assert after == before
+        assert any("is in it" in note for note in stage.said.notes)
+
+
+@virtual_time
+async def test_a_namespace_that_federate_did_not_make_stays() -> None:
+    """Where it is used as it was found (`same`, `map`, `single`), only the anchor goes."""
+    stage = LeaveStage()
+    key = ObjectKey("", stage.namespace)
+    async with stage.alive():
+        await stage.used("a")
+        stage.target.edit(NAMESPACES, key, lambda n: n["metadata"]["labels"].pop(HUB_LABEL))
+        await stage.leave()
+        assert stage.left_behind() == [f"target Namespace {key}"]
+        assert any("federate did not make it" in note for note in stage.said.notes)
+
+
+@virtual_time
+async def test_a_configmap_with_copied_labels_stays() -> None:
+    """Our labels alone make no anchor: its name does too."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        copied = {"name": "copy", "namespace": "default", "labels": stage.scope.labels()}
+        stage.target.add(CONFIGMAPS, {"metadata": copied})
+        await stage.leave()
+        assert stage.left_behind() == ["target ConfigMap default/copy"]
+        assert (await stage.leave()).is_nothing
+
+
+@virtual_time
+async def test_bare_pods_need_force() -> None:
+    """Nobody replaces them: they go only on a person's word."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        stage.submit("bare", owner="")
+        with pytest.raises(FederateError, match=r"bare pods.*default/bare"):
+            await stage.leave()
+        assert stage.hub_pod("bare") is not None
+        await stage.leave(force=True)
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_daemonset_pods_go_last() -> None:
+    """A drain leaves them alone; they go with the Node, before pod GC would see to them."""
+    stage = LeaveStage()
+    async with stage.alive(), stage.federate():
+        await asyncio.sleep(3.0)
+        stage.submit("daemon", owner="DaemonSet")
+        await asyncio.sleep(3.0)
+        await stage.leave()
+        assert stage.left_behind() == []
+    gone = [c for c in stage.hub.writes() if c.key.name == "daemon" and c.verb == "delete"]
+    node = [c for c in stage.hub.writes() if c.key == NODE and c.verb == "delete"]
+    assert len(gone) == 1
+    assert gone[0].number > node[0].number
+
+
+@virtual_time
+async def test_a_daemonset_pod_with_a_mirror_ends_as_any_other() -> None:
+    """Once federate is retired it is deleted with its grace, and its mirror first."""
+    stage = LeaveStage()
+    async with stage.alive(), stage.federate():
+        await asyncio.sleep(3.0)
+        key = stage.submit("daemon")
+        await asyncio.sleep(4.0)
+        stage.hub.edit(
+            PODS, key, lambda p: p["metadata"]["ownerReferences"][0].update(kind="DaemonSet")
+        )
+        await stage.leave(timeout_seconds=120.0)
+        assert stage.left_behind() == []
+    asked = [c for c in stage.hub.writes() if c.key == key and c.verb in ("create", "delete")]
+    assert [(c.verb, c.subresource) for c in asked] == [("delete", ""), ("delete", "")]
+    assert "gracePeriodSeconds" not in (asked[0].body or {})
+
+
+@virtual_time
+async def test_a_budget_is_waited_for() -> None:
+    """An eviction that a PodDisruptionBudget forbids is asked for again; a bound ends the wait."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a", "b")
+        stage.hub.budgeted.add(A)
+        with pytest.raises(FederateError, match="not done within 30 s"):
+            await stage.leave(timeout_seconds=30.0)
+        assert any("PodDisruptionBudget: default/a" in state for state in stage.said.states)
+        assert stage.hub_pod("a") is not None
+        assert stage.hub_pod("b") is None
+        asked = [c for c in stage.hub.writes() if c.subresource == "eviction" and c.key == A]
+        assert 5 <= len(asked) <= 8
+        stage.hub.budgeted.clear()
+        await stage.leave()
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_another_cluster_is_not_touched() -> None:
+    """A kubeconfig of another cluster than the one on record is refused before anything (C5)."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        stage.target.edit(
+            NAMESPACES,
+            ObjectKey("", "kube-system"),
+            lambda namespace: namespace["metadata"].update(uid="another"),
+        )
+        writes = len(stage.hub.writes()), len(stage.target.writes())
+        with pytest.raises(TargetChanged, match="another cluster answers"):
+            await stage.leave()
+        assert (len(stage.hub.writes()), len(stage.target.writes())) == writes
+
+
+@virtual_time
+async def test_nothing_new_is_mirrored_meanwhile() -> None:
+    """A pod that is bound past the cordon waits and says why; statuses and deletions go on."""
+    stage = LeaveStage()
+    async with stage.alive(), stage.federate():
+        await asyncio.sleep(3.0)
+        stage.submit("a")
+        await asyncio.sleep(3.0)
+        stage.hub.budgeted |= {A, ObjectKey("default", "late")}
+        leaving = asyncio.create_task(stage.leave())
+        await asyncio.sleep(3.0)
+        assert spec_of(stage.node() or {})["unschedulable"]
+        late = stage.submit("late")
+        await asyncio.sleep(5.0)
+        told = condition_of(stage.hub.read(PODS, late), MIRRORED)
+        assert told is not None
+        assert told["reason"] == PodReason.NODE_LEAVING
+        assert stage.target.find(PODS, ObjectKey(stage.namespace, "late")) is None
+        assert phase_of(stage.hub.read(PODS, A)) == "Running"
+        leaving.cancel()
+        with suppress(asyncio.CancelledError):
+            await leaving
+
+        # Called off: the mark and the cordon are taken away, and all is as before.
+        def call_off(node: dict[str, dict[str, object]]) -> None:
+            node["spec"].pop("unschedulable")
+            annotations = node["metadata"]["annotations"]
+            assert isinstance(annotations, dict)
+            annotations.pop(LEAVING_ANNOTATION)
+
+        stage.hub.edit(NODES, NODE, call_off)
+        await asyncio.sleep(5.0)
+        assert phase_of(stage.hub.read(PODS, late)) == "Running"
+
+
+@virtual_time
+async def test_a_federate_that_dies_meanwhile_is_replaced_by_the_command() -> None:
+    """Mirrors end all the same: the command stands by, and takes over."""
+    stage = LeaveStage()
+    async with stage.alive():
+        async with stage.federate():
+            await asyncio.sleep(3.0)
+            stage.submit("a")
+            await asyncio.sleep(3.0)
+            stage.hub.budgeted.add(A)
+            leaving = asyncio.create_task(stage.leave())
+            await asyncio.sleep(3.0)
+        stage.hub.budgeted.clear()
+        await leaving
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_a_node_that_is_gone_leaves_a_target_to_be_cleaned() -> None:
+    """Where somebody deleted the Node, the marks alone tell what is to be removed."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        before = stage.foreign()
+        stage.hub.delete_by_user(NODES, NODE)
+        stage.hub.store.remove(PODS, A)  # the hub's pod GC
+        await stage.leave()
+        assert stage.left_behind() == []
+        assert stage.foreign() == before
+
+
+@virtual_time
+async def test_a_mirror_whose_hub_pod_stands_is_waited_for() -> None:
+    """Without a Node the hub's pod GC decides when the hub pods go; nobody else does."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        stage.hub.delete_by_user(NODES, NODE)
+        leaving = asyncio.create_task(stage.leave())
+        await asyncio.sleep(30.0)
+        assert stage.target.find(PODS, ObjectKey(stage.namespace, "a")) is not None
+        stage.hub.store.remove(PODS, A)
+        await leaving
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_a_federate_that_registers_the_node_again_is_drained_after_all() -> None:
+    """The Node was deleted by hand while federate runs: it is back before the command is."""
+    stage = LeaveStage()
+    async with stage.alive(), stage.federate():
+        await asyncio.sleep(3.0)
+        stage.submit("a")
+        await asyncio.sleep(3.0)
+        ports = stage.ports()
+        stage.hub.delete_by_user(NODES, NODE)
+        found = await stage.look(ports)
+        assert found.node is None
+        await asyncio.sleep(3.0)
+        await stage.run_leaving(found, ports)
+        await asyncio.sleep(30.0)
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_rights_in_single_namespaces_are_enough() -> None:
+    """Where the whole target may not be read, the namespaces on record are."""
+    stage = LeaveStage()
+
+    def confined(call: Call) -> Fault | None:
+        listed = call.verb in ("list", "watch") and not call.key.namespace
+        asked = call.resource == NAMESPACES
+        if call.client.startswith(COMMAND) and (listed or asked):
+            return Refuse(Forbidden("not allowed", status=403))
+        return None
+
+    async with stage.alive():
+        await stage.used("a")
+        stage.hub.edit(
+            NODES,
+            NODE,
+            lambda n: n["metadata"]["annotations"].update(
+                {"federate.dev/target-identity": "unknown"}
+            ),
+        )
+        stage.target.faults = confined
+        await stage.leave()
+    assert stage.hub.find(NODES, NODE) is None
+    assert stage.target.find(PODS, ObjectKey(stage.namespace, "a")) is None
+    assert not [o for r, o in stage.target.store.all() if r == CONFIGMAPS and stage.scope.owns(o)]
+    assert any("not to be looked into" in note for note in stage.said.notes)
+
+
+@virtual_time
+async def test_leading_says_nothing_new_about_the_node() -> None:
+    """The command leads with what the Node says of itself: labels, size and taints stay."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        stage.hub.budgeted.add(A)
+        before = stage.node()
+        with pytest.raises(FederateError, match="not done"):
+            await stage.leave(timeout_seconds=60.0)
+        after = stage.node()
+    assert before is not None and after is not None
+    assert after["metadata"]["labels"] == before["metadata"]["labels"]
+    assert after["status"] == before["status"]
+    assert after["spec"] == {**before["spec"], "unschedulable": True}
+
+
+def test_a_node_that_says_both_is_not_patched_again() -> None:
+    """Cordon and mark are one patch, written once; half of it is completed."""
+    node = {"metadata": {"uid": "u"}, "spec": {}}
+    patch = leaving_patch(node, now="then")
+    assert patch is not None
+    assert json.loads(json.dumps(patch.body)) == {
+        "metadata": {"uid": "u", "annotations": {LEAVING_ANNOTATION: "then"}},
+        "spec": {"unschedulable": True},
+    }
+    marked = {"metadata": {"uid": "u", "annotations": {LEAVING_ANNOTATION: "then"}}}
+    assert leaving_patch(marked, now="now") is not None
+    assert leaving_patch({**marked, "spec": {"unschedulable": True}}, now="now") is None
+
+
+# -- what a reviewer found -------------------------------------------------------------------------
+
+
+class OldFederate:
+    """Takes the lease whenever it is free, as one that does not know the mark; then mirrors."""
+
+    def __init__(self, stage: LeaveStage, *, seconds: float = 1e9) -> None:
+        self._stage = stage
+        self._ends_at = stage.clock() + seconds
+        self.led = False
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            lease = self._stage.hub.find(LEASES, LEASE)
+            if lease is None or (not self.led and not lease["metadata"].get("annotations")):
+                continue
+            holder = lease["spec"].get("holderIdentity") or ""
+            if not holder and self._stage.clock() < self._ends_at:
+                self.led = True
+                self._hold("old")
+            elif holder == "old" and self._stage.clock() >= self._ends_at:
+                self._hold("")
+
+    def _hold(self, holder: str) -> None:
+        self._stage.hub.edit(LEASES, LEASE, lambda o: o["spec"].update(holderIdentity=holder))
+
+
+@virtual_time
+async def test_an_older_federate_that_takes_the_lease_stops_the_clearing() -> None:
+    """It knows no mark and mirrors anew: deleting its anchors would kill what it runs."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        old = OldFederate(stage)
+        task = asyncio.create_task(old.run())
+        with pytest.raises(FederateError, match="held by old"):
+            await stage.leave(timeout_seconds=120.0)
+        task.cancel()
+        assert old.led
+        assert [
+            c
+            for c in stage.target.writes()
+            if c.resource in (CONFIGMAPS, NAMESPACES) and c.client.startswith(COMMAND)
+        ] == []
+        stage.hub.edit(LEASES, LEASE, lambda o: o["spec"].update(holderIdentity=""))
+        await stage.leave()
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_a_lease_that_loses_its_mark_stops_the_clearing() -> None:
+    """Anybody may lead then: nothing more is removed in the target."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        leaving = asyncio.create_task(stage.leave())
+        await until(lambda: any("namespaces in" in step for step in stage.said.steps))
+        await asyncio.sleep(1.0)
+        stage.hub.edit(LEASES, LEASE, lambda o: o["metadata"].pop("annotations"))
+        with pytest.raises(FederateError, match="has lost its mark"):
+            await leaving
+        assert [
+            c
+            for c in stage.target.writes()
+            if c.resource in (CONFIGMAPS, NAMESPACES) and c.client.startswith(COMMAND)
+        ] == []
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 (the clock is virtual)
+        await asyncio.sleep(0.1)
+
+
+@virtual_time
+async def test_without_a_node_a_lease_that_has_come_meanwhile_counts() -> None:
+    """A federate was started between the first look and the steps: it is retired first."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        stage.hub.delete_by_user(NODES, NODE)
+        stage.hub.store.remove(PODS, A)
+        stage.hub.store.remove(LEASES, LEASE)
+        ports = stage.ports()
+        found = await stage.look(ports)
+        assert not found.leases
+        lease = {"metadata": {"namespace": LEASE.namespace, "name": LEASE.name}}
+        stage.hub.add(LEASES, {**lease, "spec": {"holderIdentity": "dies at once"}})
+        began = stage.clock()
+        await stage.run_leaving(found, ports)
+        assert stage.clock() - began > DURATION_SECONDS
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_mirrors_that_have_come_meanwhile_keep_the_anchors() -> None:
+    """Whatever made them: without their anchor they would be killed."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        seen = stage.target.read(PODS, ObjectKey(stage.namespace, "a"))
+
+        def bring_back(call: Call) -> Fault | None:
+            if call.client.startswith(COMMAND) and call.resource == NAMESPACES and late():
+                stage.target.faults = None
+                body = json.loads(json.dumps(seen))
+                for field in ("uid", "resourceVersion"):
+                    body["metadata"].pop(field)
+                stage.target.add(PODS, body)
+            return None
+
+        def late() -> bool:
+            return any("namespaces in" in step for step in stage.said.steps)
+
+        stage.target.faults = bring_back
+        with pytest.raises(FederateError, match="mirrors have come"):
+            await stage.leave()
+        assert [
+            c
+            for c in stage.target.writes()
+            if c.resource == CONFIGMAPS and c.client.startswith(COMMAND)
+        ] == []
+        await stage.leave()
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_the_wait_for_namespaces_is_paid_once() -> None:
+    """All are looked at twice side by side."""
+    stage = LeaveStage()
+    async with stage.alive():
+        async with stage.federate("before"):
+            await asyncio.sleep(3.0)
+            for namespace in ("default", "one", "two", "three"):
+                stage.submit("a", namespace=namespace)
+            await asyncio.sleep(6.0)
+        began = stage.clock()
+        await stage.leave()
+        assert IN_FLIGHT_SECONDS <= stage.clock() - began < 2 * IN_FLIGHT_SECONDS
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_a_grace_of_none_is_a_second() -> None:
+    """Grace 0 would take the hub pod away at once, before its mirror has ended (C50)."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        ports = stage.ports()
+        leaving = Leaving(
+            await stage.look(ports),
+            target=stage.target_client(),
+            rules=DrainRules(grace_seconds=0),
+            ports=ports,
+            patience=Patience(600.0, stage.said),
+        )
+        await leaving.run()
+    [asked] = [c for c in stage.hub.writes() if c.subresource == "eviction"]
+    assert (asked.body or {})["deleteOptions"]["gracePeriodSeconds"] == 1
+
+
+@virtual_time
+async def test_a_command_that_leads_mirrors_nothing_though_the_node_is_made_anew() -> None:
+    """Its own leader registers a Node that is deleted meanwhile, which bears no mark yet."""
+    stage = LeaveStage()
+    late = ObjectKey("default", "late")
+
+    def no_mark(call: Call) -> Fault | None:
+        annotations = ((call.body or {}).get("metadata") or {}).get("annotations") or {}
+        is_mark = call.resource == NODES and LEAVING_ANNOTATION in annotations
+        return LostRequest() if is_mark and call.verb == "patch" else None
+
+    async with stage.alive():
+        await stage.used("a")
+        stage.hub.budgeted.add(A)
+        leaving = asyncio.create_task(stage.leave())
+        await asyncio.sleep(25.0)
+        stage.hub.faults = no_mark
+        stage.hub.delete_by_user(NODES, NODE)
+        await until(lambda: stage.node() is not None)
+        stage.submit(late.name)
+        await asyncio.sleep(10.0)
+        assert LEAVING_ANNOTATION not in annotations_of(stage.node() or {})
+        assert stage.target.find(PODS, ObjectKey(stage.namespace, late.name)) is None
+        stage.hub.faults = None
+        stage.hub.budgeted.clear()
+        await leaving
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_a_pod_that_got_a_mirror_in_the_last_moment_is_not_freed() -> None:
+    """What is removed at once is the very version without a mirror on record."""
+    stage = LeaveStage()
+    stage.submit("a")
+    hub = stage.hub.client(f"{COMMAND}-hub")
+    assert await free_rest(hub, "edge") == 1
+    [asked] = [c for c in stage.hub.writes() if c.verb == "delete"]
+    assert "resourceVersion" in (asked.body or {})["preconditions"]
+
+
+# -- killed anywhere -------------------------------------------------------------------------------
+
+LATE_SECONDS = 8.0
+"""A request on the wire outlives its sender, and meets the command that was given again."""
+
+
+class Killer:
+    """Kills the command at its k-th request: it is lost, or arrives late."""
+
+    def __init__(self, stage: LeaveStage, number: int, *, late: bool) -> None:
+        self._stage = stage
+        self._left = number
+        self._late = late
+        self.killed = asyncio.Event()
+        self.calls = 0
+
+    def __call__(self, call: Call) -> Fault | None:
+        if not call.client.startswith(COMMAND):
+            return None
+        self.calls += 1
+        if self.killed.is_set():
+            return LostRequest()
+        self._left -= 1
+        if self._left:
+            return None
+        self.killed.set()
+        if self._late and call.is_write:
+            asyncio.get_running_loop().call_later(LATE_SECONDS, self._arrive, call)
+        return LostRequest()
+
+    def _arrive(self, call: Call) -> None:
+        cluster = self._stage.hub if call.client.endswith("hub") else self._stage.target
+        with suppress(ClusterError):
+            cluster.carry_out(call)
+
+
+async def killed_and_repeated(number: int, *, late: bool, with_federate: bool) -> int:
+    """Kill the command at that request, give it again, and judge; returns its requests."""
+    stage = LeaveStage()
+    async with stage.alive():
+        async with stage.federate("one"):
+            await asyncio.sleep(3.0)
+            stage.submit("a")
+            stage.submit("daemon", owner="DaemonSet")
+            await asyncio.sleep(3.0)
+            if with_federate:
+                return await _kill_and_repeat(stage, number, late=late)
+        return await _kill_and_repeat(stage, number, late=late)
+
+
+async def _kill_and_repeat(stage: LeaveStage, number: int, *, late: bool) -> int:
+    before = stage.foreign()
+    killer = Killer(stage, number, late=late)
+    stage.hub.faults = stage.target.faults = killer
+    leaving = asyncio.create_task(stage.leave())
+    killed = asyncio.create_task(killer.killed.wait())
+    await asyncio.wait({leaving, killed}, return_when=asyncio.FIRST_COMPLETED)
+    leaving.cancel()
+    killed.cancel()
+    with suppress(asyncio.CancelledError, FederateError):
+        await leaving
+    stage.hub.faults = stage.target.faults = None
+    await stage.leave()
+    await asyncio.sleep(40.0)
+    # What never had a mirror may be left to the hub's pod GC.
+    left = [one for one in stage.left_behind() if one != "hub pod default/daemon"]
+    assert left == [], f"killed at request {number}"
+    assert stage.foreign() == before, f"killed at request {number}"
+    return killer.calls
+
+
+def kill_at_each(*, late: bool, with_federate: bool, stride: int = 1) -> None:
+    number = 1
+    while (
+        run_virtual(killed_and_repeated(number, late=late, with_federate=with_federate)) >= number
+    ):
+        number += stride
+
+
+@pytest.mark.parametrize("with_federate", [False, True])
+def test_killed_here_and_there_it_goes_on(with_federate: bool) -> None:
+    """Given again, the command comes to the same end; every 17th request (each: `long`)."""
+    kill_at_each(late=with_federate, with_federate=with_federate, stride=17)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("late", "with_federate"), [(True, False), (False, True)])
+def test_killed_anywhere_it_goes_on(late: bool, with_federate: bool) -> None:
+    """At any single request of the command, lost or late."""
+    kill_at_each(late=late, with_federate=with_federate)
+
+
+@virtual_time
+async def test_c5_a_target_that_never_told_its_name_is_known_by_its_anchors() -> None:
+    """Another cluster that does tell its name is not believed while mirrors are on record."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        stage.hub.edit(
+            NODES,
+            NODE,
+            lambda node: node["metadata"]["annotations"].update(
+                {"federate.dev/target-identity": "unknown"}
+            ),
+        )
+        anchors = [key_of(o) for r, o in stage.target.store.all() if r == CONFIGMAPS]
+        for key in anchors:
+            stage.target.store.remove(CONFIGMAPS, key)
+        with pytest.raises(TargetChanged, match="could not tell its name"):
+            await stage.leave()
+    assert stage.hub.find(NODES, NODE) is not None
+    assert not [c for c in stage.target.writes() if c.client.startswith(COMMAND)]
