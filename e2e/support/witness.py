@@ -40,6 +40,7 @@ KINDS: Mapping[str, tuple[str, str, bool]] = {
     "Event": ("/api/v1", "events", True),
     "Job": ("/apis/batch/v1", "jobs", True),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
+    "LimitRange": ("/api/v1", "limitranges", True),
     "Namespace": ("/api/v1", "namespaces", False),
     "Node": ("/api/v1", "nodes", False),
     "Pod": ("/api/v1", "pods", True),

@@ -6,6 +6,12 @@ import typer
 
 from federate.cli.accept import EXAMPLE as ACCEPT_EXAMPLE
 from federate.cli.accept import accept
+from federate.cli.check import EXAMPLE as CHECK_EXAMPLE
+from federate.cli.check import check
+from federate.cli.leave import EXAMPLE as LEAVE_EXAMPLE
+from federate.cli.leave import leave
+from federate.cli.rbac import EXAMPLE as RBAC_EXAMPLE
+from federate.cli.rbac import rbac
 from federate.cli.run import EXAMPLE as RUN_EXAMPLE
 from federate.cli.run import run
 from federate.cli.status import EXAMPLE as STATUS_EXAMPLE
@@ -34,6 +40,9 @@ def root(context: typer.Context) -> None:
 
 
 app.command("accept", epilog=ACCEPT_EXAMPLE)(accept)
+app.command("check", epilog=CHECK_EXAMPLE)(check)
+app.command("leave", epilog=LEAVE_EXAMPLE)(leave)
+app.command("rbac", epilog=RBAC_EXAMPLE)(rbac)
 app.command("run", epilog=RUN_EXAMPLE)(run)
 app.command("status", epilog=STATUS_EXAMPLE)(status)
 app.command("sweep", epilog=SWEEP_EXAMPLE)(sweep)

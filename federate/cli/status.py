@@ -53,6 +53,14 @@ def status(
     hub_context: Annotated[
         str | None, typer.Option(metavar="NAME", help="A context other than the current one.")
     ] = None,
+    leader_lease_namespace: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMESPACE",
+            envvar="FEDERATE_LEADER_LEASE_NAMESPACE",
+            help="Where the leader leases are.",
+        ),
+    ] = LEASE_NAMESPACE,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Draw again every 2 s until Ctrl-C.")
     ] = False,
@@ -76,39 +84,43 @@ def status(
     console = Console(highlight=False)
     if watch:
         try:
-            run_once(_watch(file, hub_context, console))
+            run_once(_watch(file, hub_context, leader_lease_namespace, console))
         except KeyboardInterrupt:
             return
-    view = run_once(_look(file, hub_context))
+    view = run_once(_look(file, hub_context, leader_lease_namespace))
     if output is OutputFormat.JSON:
         typer.echo(json.dumps(view.as_json(), indent=2))
     else:
         console.print(draw(view))
 
 
-async def _look(file: Path | None, context: str | None) -> HubView:
+async def _look(file: Path | None, context: str | None, leases: str) -> HubView:
     async with opened(file, name="hub", context=context) as hub:
-        return await read_hub(hub, now=datetime.now(UTC))
+        return await read_hub(hub, now=datetime.now(UTC), lease_namespace=leases)
 
 
-async def _watch(file: Path | None, context: str | None, console: Console) -> None:
+async def _watch(file: Path | None, context: str | None, leases: str, console: Console) -> None:
     from rich.console import Group
     from rich.live import Live
 
     async with opened(file, name="hub", context=context) as hub:
-        shown = draw(await read_hub(hub, now=datetime.now(UTC)))
+        view = await read_hub(hub, now=datetime.now(UTC), lease_namespace=leases)
+        shown = draw(view)
         with Live(shown, console=console, auto_refresh=False) as live:
             while True:
                 await asyncio.sleep(REDRAW_SECONDS)
                 try:
-                    shown = draw(await read_hub(hub, now=datetime.now(UTC)))
+                    view = await read_hub(hub, now=datetime.now(UTC), lease_namespace=leases)
+                    shown = draw(view)
                     live.update(shown, refresh=True)
                 except ClusterError as error:
                     told = f"not up to date, trying again: {error}"
                     live.update(Group(shown, _plain(told)), refresh=True)
 
 
-async def read_hub(hub: ClusterPort, *, now: datetime) -> HubView:
+async def read_hub(
+    hub: ClusterPort, *, now: datetime, lease_namespace: str = LEASE_NAMESPACE
+) -> HubView:
     """Read the virtual nodes, the pods bound to them and their leader leases.
 
     Raises:
@@ -119,7 +131,7 @@ async def read_hub(hub: ClusterPort, *, now: datetime) -> HubView:
     listings = await asyncio.gather(
         *(hub.list(PODS, field_selector=f"spec.nodeName={name}") for name in names)
     )
-    leases = await asyncio.gather(*(_lease_of(hub, name) for name in names))
+    leases = await asyncio.gather(*(_lease_of(hub, lease_namespace, name) for name in names))
     return view_of(
         nodes,
         {name: found.items for name, found in zip(names, listings, strict=True)},
@@ -128,8 +140,8 @@ async def read_hub(hub: ClusterPort, *, now: datetime) -> HubView:
     )
 
 
-async def _lease_of(hub: ClusterPort, node_name: str) -> JsonDict | None:
-    key = ObjectKey(LEASE_NAMESPACE, leader_lease_name(node_name))
+async def _lease_of(hub: ClusterPort, namespace: str, node_name: str) -> JsonDict | None:
+    key = ObjectKey(namespace, leader_lease_name(node_name))
     try:
         return await hub.get(LEASES, key)
     except (NotFound, Forbidden):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +36,21 @@ def sweep(
     hub_context: Annotated[
         str | None, typer.Option(metavar="NAME", help="A context other than the current one.")
     ] = None,
+    hub_identity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            envvar="FEDERATE_HUB_IDENTITY",
+            help="What marks call the hub, where federate was given another name than its uid.",
+        ),
+    ] = None,
+    namespaces: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Look only in these target namespaces: for a kubeconfig with rights there alone.",
+        ),
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show; delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> None:
@@ -52,7 +67,10 @@ def sweep(
         options = parse_targets([target])
     complaints.raise_any()
     may_delete = None if dry_run else (lambda count: yes or _confirmed(count))
-    run_once(_sweep(file, hub_context, options[0], may_delete))
+    names = tuple(name.strip() for name in namespaces.split(",") if name.strip())
+    run_once(
+        _sweep(file, hub_context, options[0], may_delete, names or ("",), hub_identity or None)
+    )
 
 
 def _confirmed(count: int) -> bool:
@@ -66,21 +84,31 @@ async def _sweep(
     context: str | None,
     option: TargetOption,
     may_delete: Callable[[int], bool] | None,
+    namespaces: Sequence[str],
+    hub_identity: str | None,
 ) -> None:
+    from federate.cluster.identity import IdentityGuard, cluster_identity
     from federate.garbage.sweeper import survey
 
     async with (
         opened(file, name="hub", context=context) as hub,
         opened(option.kubeconfig, name=option.name, context=option.context) as target,
     ):
-        found = await survey(hub, target, node_name=option.name)
+        guard = IdentityGuard(hub, await cluster_identity(hub))
+        found = await survey(
+            hub,
+            target,
+            node_name=option.name,
+            namespaces=namespaces,
+            hub_identity=hub_identity,
+        )
         show(found, node_name=option.name)
         if may_delete is None or not found.orphans:
             return
         if not may_delete(len(found.orphans)):
             typer.echo("Nothing is deleted.")
             return
-        await remove_all(hub, target, found.orphans)
+        await remove_all(hub, target, found.orphans, confirm_hub=guard.confirm)
 
 
 def show(found: Survey, *, node_name: str) -> None:
@@ -96,7 +124,13 @@ def show(found: Survey, *, node_name: str) -> None:
         console.print(_table("Not touched", found.unknown))
 
 
-async def remove_all(hub: ClusterPort, target: ClusterPort, orphans: Sequence[Orphan]) -> None:
+async def remove_all(
+    hub: ClusterPort,
+    target: ClusterPort,
+    orphans: Sequence[Orphan],
+    *,
+    confirm_hub: Callable[[], Awaitable[None]] | None = None,
+) -> None:
     """Remove one after the other; one that fails does not keep the others.
 
     Raises:
@@ -107,7 +141,7 @@ async def remove_all(hub: ClusterPort, target: ClusterPort, orphans: Sequence[Or
     failed = 0
     for number, orphan in enumerate(orphans, start=1):
         try:
-            outcome = await remove_orphan(hub, target, orphan)
+            outcome = await remove_orphan(hub, target, orphan, confirm_hub=confirm_hub)
         except ClusterError as error:
             failed += 1
             outcome = f"failed: {error}"

@@ -11,6 +11,8 @@ from federate.cli import main
 
 Captured = pytest.CaptureFixture[str]
 
+COMMANDS = ("accept", "check", "rbac", "run", "status", "sweep", "version")
+
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
@@ -23,10 +25,10 @@ def test_without_arguments_help_is_shown(capsys: Captured) -> None:
     """`federate` alone shows the commands and ends well."""
     assert main([]) == 0
     shown = capsys.readouterr().out
-    assert all(command in shown for command in ("accept", "run", "status", "sweep", "version"))
+    assert all(command in shown for command in COMMANDS)
 
 
-@pytest.mark.parametrize("command", ["accept", "run", "status", "sweep", "version"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_help_with_an_example(command: str, capsys: Captured) -> None:
     """Every command explains itself and gives an example to copy."""
     assert main([command, "--help"]) == 0
@@ -49,11 +51,29 @@ def test_every_wrong_option_is_one_line(kubeconfig: Path, capsys: Captured) -> N
     arguments += ["--log-format", "xml"]
     assert main(arguments) == 2
     lines = capsys.readouterr().err.splitlines()
-    options = ["hub", "capacity", "label", "listen", "node-address", "identity", "namespaces"]
-    options += ["log-level", "log-format"]
+    options = ["hub", "capacity", "label", "namespaces", "node-address", "listen", "log-level"]
+    options += ["log-format", "identity"]
     assert [line.split(": ")[:2] for line in lines] == [["federate", f"--{o}"] for o in options]
-    assert 'federate: --capacity: "cpu=x": "x" is no quantity; expected one as in' in lines[1]
-    assert 'federate: --namespaces: "q": expected prefixed, same' in lines
+    assert 'federate: --capacity: "cpu=x": cpu is "x"; expected a quantity, as in 4' in lines[1]
+    assert 'federate: --namespaces: "q": expected prefixed, suffixed, same, single=NAME' in lines[3]
+
+
+def test_a_wrong_file_is_told_line_by_line(
+    kubeconfig: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    """Every line says file, line, key, what was found and expected; exit code 2."""
+    file = tmp_path / "federation.yaml"
+    file.write_text(
+        "apiVersion: federate.dev/v1alpha1\nkind: Federation\n"
+        f"hub: {{kubeconfig: {kubeconfig}}}\nlogLevl: debug\nlisten: x\n"
+    )
+    assert main(["run", "--config", str(file), "--label", "a"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        'federate: --label: "a": expected KEY=VALUE, as in zone=north',
+        f"federate: {file}:4: logLevl: unknown key; did you mean logLevel?",
+        f'federate: {file}:5: listen: found "x"; expected HOST:PORT with a port from 0 '
+        "(any free one) to 65535",
+    ]
 
 
 def test_unknown_commands_and_missing_options_are_usage_errors(capsys: Captured) -> None:

@@ -1,0 +1,1 @@
+"""What federate needs of both clusters, and whether it is there."""

@@ -1,0 +1,353 @@
+"""The steps of a check: each end by itself, each failure in its place, nothing written (C74)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from federate.check import readers
+from federate.check.access import ACCESS_REVIEWS, RULES_REVIEWS, SUBJECT_REVIEWS
+from federate.check.checkup import Checked, EndPoint, check_all
+from federate.check.findings import FindingId, Status, StepResult
+from federate.cluster.sessions import Access
+from federate.errors import ClusterError, ConfigError, Forbidden, ServerFault, Unauthorized
+from federate.model.marks import (
+    HUB_LABEL,
+    NODE_HUB_ANNOTATION,
+    TARGET_IDENTITY_ANNOTATION,
+)
+from federate.model.naming import NamespaceRules, NamespaceStrategy
+from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
+from federate.model.resources import LEASES, NAMESPACES, NODES, PODS, Resource
+from federate.node.capacity import CapacityRules
+from federate.runtime.settings import Settings, TargetSettings
+from tests.support.clock import ManualClock
+from tests.support.fakeclient import Call, Refuse
+from tests.support.fakecluster import FakeCluster
+
+EDGE = TargetSettings(name="edge", kubeconfig=Path("edge.yaml"))
+HEAD = b"HTTP/1.1 403 Forbidden\r\n\r\n"
+
+Allowed = Callable[[JsonObject], bool]
+
+
+class Asked:
+    """A client that also answers questions about rights, and is reached at a loopback port."""
+
+    def __init__(self, cluster: FakeCluster, server: str) -> None:
+        self._client: Any = cluster.client()
+        self.server = server
+        self.allowed: Allowed = lambda attributes: True
+        self.user = "jane"
+        self.refuses: dict[str, ClusterError] = {}
+        self.questions: list[JsonObject] = []
+        everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+        self.rules: JsonDict = {"resourceRules": [everything], "incomplete": False}
+        self.raw_get: Any = self._client.raw_get
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def access(self) -> Access:
+        return Access(server=self.server)
+
+    async def create(self, resource: Resource, body: JsonObject, **more: Any) -> JsonDict:
+        if resource.plural in self.refuses:
+            raise self.refuses[resource.plural]
+        if resource == SUBJECT_REVIEWS:
+            return {"status": {"userInfo": {"username": self.user}}}
+        if resource == RULES_REVIEWS:
+            return {"status": self.rules}
+        assert resource == ACCESS_REVIEWS, "a check writes nothing"
+        attributes = body["spec"].get("resourceAttributes") or {}
+        self.questions.append(attributes)
+        return {"status": {"allowed": self.allowed(attributes)}}
+
+
+class Bed:
+    """A hub and a target in memory, each behind a door that answers HTTP."""
+
+    def __init__(self, server: str) -> None:
+        self.hub = FakeCluster("hub", ManualClock())
+        self.target = FakeCluster("edge", ManualClock())
+        for cluster in (self.hub, self.target):
+            cluster.documents["/version"] = {"gitVersion": "v1.34.4"}
+        self.at_hub, self.at_target = Asked(self.hub, server), Asked(self.target, server)
+        self.settings = Settings(hub_kubeconfig=Path("hub.yaml"), targets=(EDGE,), identity="me")
+
+    async def check(
+        self, *, broken: frozenset[str] = frozenset(), step_seconds: float = 30.0
+    ) -> list[StepResult]:
+        def end(name: str, client: Asked) -> EndPoint:
+            @asynccontextmanager
+            async def opened() -> AsyncIterator[Checked]:
+                if name in broken:
+                    raise ConfigError(f"kubeconfig {name}.yaml: not YAML")
+                yield client
+
+            return EndPoint(name=name, where=f"kubeconfig {name}.yaml", open=opened)
+
+        found = check_all(
+            self.settings,
+            hub=end("hub", self.at_hub),
+            targets={"edge": end("edge", self.at_target)},
+            step_seconds=step_seconds,
+        )
+        results = [result async for result in found]
+        for cluster in (self.hub, self.target):
+            assert not cluster.writes()
+        return results
+
+    def rules(self, rules: NamespaceRules, capacity: CapacityRules) -> None:
+        target = replace(EDGE, namespaces=rules, capacity=capacity)
+        self.settings = replace(self.settings, targets=(target,))
+
+
+@asynccontextmanager
+async def bed() -> AsyncIterator[Bed]:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield Bed(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+
+
+def status_of_steps(results: list[StepResult], end: str) -> dict[str, str]:
+    return {r.step: str(r.status) for r in results if r.end == end}
+
+
+def findings(results: list[StepResult], end: str = "") -> set[FindingId]:
+    return {f.id for r in results for f in r.findings if end in ("", r.end)}
+
+
+EXPECTED = {FindingId.TLS_NOT_VERIFIED, FindingId.CLOCK_UNKNOWN, FindingId.RANGES_UNKNOWN}
+"""What the plain door and empty clusters bring with them, and that nobody runs federate."""
+
+
+async def test_a_good_pair_passes_every_step() -> None:
+    """Steps come end by end, and what concerns both at last."""
+    async with bed() as pair:
+        results = await pair.check()
+    assert not [r for r in results if r.status in (Status.FAIL, Status.SKIP)]
+    assert findings(results) == EXPECTED | {FindingId.NO_LEADER}
+    ends = [r.end for r in results]
+    assert ends == sorted(ends, key=("hub", "edge").index)
+    assert [r.step for r in results if r.end == "edge"] == [
+        *("kubeconfig", "connection", "clock", "login", "version"),
+        *("identity", "rights", "namespaces", "selectors", "addresses"),
+        *("hub and target", "versions", "ranges"),
+    ]
+
+
+async def test_one_end_that_is_broken_does_not_hide_the_other() -> None:
+    """A kubeconfig that cannot be read, on either side."""
+    for broken, whole in (("hub", "edge"), ("edge", "hub")):
+        async with bed() as pair:
+            results = await pair.check(broken=frozenset({broken}))
+        steps = status_of_steps(results, broken)
+        assert steps.pop("kubeconfig") == "fail"
+        assert FindingId.KUBECONFIG_UNUSABLE in findings(results, broken)
+        assert set(steps.values()) == {"skip"}
+        assert status_of_steps(results, whole)["rights"] == "ok"
+
+
+async def test_what_needs_a_login_is_skipped_without_one() -> None:
+    """401, or a user who is nobody: clocks are compared all the same."""
+    async with bed() as pair:
+        refusal = Unauthorized("no", status=401)
+        pair.at_target.refuses = {SUBJECT_REVIEWS.plural: refusal}
+        steps = status_of_steps(results := await pair.check(), "edge")
+        assert (steps["clock"], steps["login"], steps["rights"]) == ("note", "fail", "skip")
+        assert FindingId.NOT_AUTHENTICATED in findings(results, "edge")
+    async with bed() as pair:
+        pair.at_target.user = "system:anonymous"
+        assert status_of_steps(await pair.check(), "edge")["login"] == "fail"
+
+
+async def test_a_server_too_old_to_say_who_we_are_is_asked_something_else() -> None:
+    async with bed() as pair:
+        pair.at_target.refuses = {SUBJECT_REVIEWS.plural: ServerFault("404", status=404)}
+        results = await pair.check()
+    [login] = [r for r in results if r.end == "edge" and r.step == "login"]
+    assert (login.status, login.said) == (Status.OK, "accepted")
+
+
+async def test_a_missing_right_is_found_on_its_side() -> None:
+    async with bed() as pair:
+        pair.at_hub.allowed = lambda asked: (asked["resource"], asked["verb"]) != ("pods", "delete")
+        results = await pair.check()
+    [finding] = [f for r in results if r.end == "hub" for f in r.findings if "Right" in f.id]
+    assert finding.id is FindingId.RIGHT_MISSING
+    assert "jane may not delete pods cluster-wide" in finding.what
+    assert status_of_steps(results, "edge")["rights"] == "ok"
+
+
+async def test_rights_are_asked_for_the_virtual_nodes_by_name() -> None:
+    async with bed() as pair:
+        await pair.check()
+        asked = [q for q in pair.at_hub.questions if q["resource"] == "nodes"]
+    assert {(q["verb"], q.get("name", "")) for q in asked} == {
+        ("create", ""),
+        *((verb, "edge") for verb in ("get", "list", "watch", "patch")),
+    }
+
+
+async def test_the_list_of_all_rules_stands_in_for_single_questions() -> None:
+    async with bed() as pair:
+        pair.at_hub.refuses = {ACCESS_REVIEWS.plural: Forbidden("no", status=403)}
+        assert status_of_steps(await pair.check(), "hub")["rights"] == "ok"
+
+
+def add_node(pair: Bed, *, hub: str, identity: str = "") -> None:
+    annotations = {NODE_HUB_ANNOTATION: hub}
+    if identity:
+        annotations[TARGET_IDENTITY_ANNOTATION] = identity
+    pair.hub.add(NODES, {"metadata": {"name": "edge", "annotations": annotations}})
+
+
+def identity_of(cluster: FakeCluster) -> str:
+    return uid_of(cluster.read(NAMESPACES, ObjectKey("", "kube-system")))
+
+
+async def test_a_strangers_node_is_told() -> None:
+    async with bed() as pair:
+        add_node(pair, hub="another")
+        results = await pair.check()
+    assert status_of_steps(results, "hub")["node edge"] == "fail"
+
+
+async def test_another_cluster_than_on_record_is_told() -> None:
+    async with bed() as pair:
+        add_node(pair, hub=identity_of(pair.hub), identity="another")
+        assert FindingId.TARGET_CHANGED in findings(await pair.check(), "edge")
+    async with bed() as pair:
+        add_node(pair, hub=identity_of(pair.hub), identity=identity_of(pair.target))
+        results = await pair.check()
+        assert status_of_steps(results, "edge")["hub and target"] == "ok"
+
+
+async def test_a_leader_is_named() -> None:
+    async with bed() as pair:
+        spec = {"holderIdentity": "host_b_4_77_88", "leaseDurationSeconds": 10**10}
+        spec["renewTime"] = "2026-01-01T00:00:00.000000Z"
+        key = {"namespace": "kube-system", "name": "federate-edge"}
+        pair.hub.add(LEASES, {"metadata": key, "spec": spec})
+        [leader] = [r for r in await pair.check() if r.step == "leader edge"]
+    assert (leader.status, leader.said) == (Status.OK, "host (pid 77)")
+
+
+async def test_daemonsets_budgets_and_services_are_looked_at() -> None:
+    async with bed() as pair:
+        everything = {"tolerations": [{"operator": "Exists"}]}
+        pair.hub.add(
+            readers.DAEMONSETS,
+            {
+                "metadata": {"namespace": "kube-system", "name": "cni"},
+                "spec": {"template": {"spec": everything}},
+            },
+        )
+        meta = {"namespace": "default", "name": "m", "labels": {HUB_LABEL: "h", "app": "web"}}
+        pair.target.add(PODS, {"metadata": meta, "spec": {"containers": [{"name": "c"}]}})
+        selector = {"matchLabels": {"app": "web"}}
+        one = {"namespace": "default", "name": "one"}
+        pair.target.add(
+            readers.BUDGETS,
+            {"metadata": one, "spec": {"selector": selector, "maxUnavailable": 1}},
+        )
+        pair.target.add(readers.SERVICES, {"metadata": one, "spec": {"selector": {"app": "web"}}})
+        results = await pair.check()
+    assert FindingId.DAEMONSET_TOLERATES_NODE in findings(results, "hub")
+    assert {FindingId.BUDGET_COUNTS_MIRRORS, FindingId.SERVICE_SELECTS_MIRRORS} <= findings(
+        results, "edge"
+    )
+    assert not [r for r in results if r.status is Status.FAIL]
+
+
+async def test_a_confined_target_is_looked_at_where_it_may_be() -> None:
+    """Nothing is listed cluster-wide, a namespace that is missing stops work."""
+    async with bed() as pair:
+        single = NamespaceRules(strategy=NamespaceStrategy.SINGLE, single="team-a")
+        pair.rules(single, CapacityRules.fixed({"pods": "5"}))
+        results = await pair.check()
+        assert FindingId.NAMESPACE_NOT_USABLE in findings(results, "edge")
+        pair.target.add_namespace("team-a")
+        pair.target.calls.clear()
+        results = await pair.check()
+        listed = {
+            (call.resource.plural, call.key.namespace)
+            for call in pair.target.calls
+            if call.verb == "list" and call.resource.namespaced
+        }
+    assert FindingId.NAMESPACE_NOT_USABLE not in findings(results)
+    assert {namespace for _, namespace in listed} == {"team-a"}
+    assert {q.get("namespace") for q in pair.at_target.questions} == {"team-a"}
+
+
+async def test_what_may_not_be_read_is_a_note_with_its_remedy() -> None:
+    def refuse(call: Call) -> Refuse | None:
+        forbidden = call.resource.plural in ("daemonsets", "nodes", "servicecidrs", "configmaps")
+        return Refuse(Forbidden("no", status=403)) if forbidden and call.verb == "list" else None
+
+    async with bed() as pair:
+        pair.hub.faults = refuse
+        results = await pair.check()
+    [step] = [r for r in results if r.step == "daemonsets"]
+    assert step.status is Status.NOTE
+    assert "--with check" in step.findings[0].fix
+    assert not [r for r in results if r.status is Status.FAIL]
+
+
+async def test_an_end_that_nobody_answers_at_is_asked_nothing_more() -> None:
+    async with bed() as pair:
+        pair.at_target.server = "http://127.0.0.1:1"
+        steps = status_of_steps(await pair.check(), "edge")
+        assert not pair.target.calls
+    assert steps.pop("kubeconfig") == "ok"
+    assert steps.pop("connection") == "fail"
+    assert set(steps.values()) == {"skip"}
+
+
+async def test_a_server_that_tells_no_rights_is_a_warning() -> None:
+    """Another authorizer's list of rules may be incomplete."""
+    async with bed() as pair:
+        pair.at_hub.refuses = {ACCESS_REVIEWS.plural: Forbidden("no", status=403)}
+        pair.at_hub.rules = {"resourceRules": [], "incomplete": True}
+        results = await pair.check()
+    assert FindingId.RIGHTS_UNKNOWN in findings(results, "hub")
+    assert not [r for r in results if r.status is Status.FAIL]
+
+
+async def test_an_error_of_the_server_is_told_in_its_words() -> None:
+    def refuse(call: Call) -> Refuse | None:
+        is_read = call.resource == LEASES
+        return Refuse(ServerFault("etcd is gone", status=500)) if is_read else None
+
+    async with bed() as pair:
+        pair.hub.faults = refuse
+        results = await pair.check()
+    [step] = [r for r in results if r.step == "leader edge"]
+    assert step.status is Status.FAIL
+    assert "etcd is gone" in step.findings[0].what
+
+
+async def test_a_step_that_hangs_is_cut_off_and_told() -> None:
+    async with bed() as pair:
+
+        async def hang(*_: Any, **__: Any) -> JsonDict:
+            await asyncio.sleep(3600)
+            return {}
+
+        pair.at_target.raw_get = hang
+        results = await pair.check(step_seconds=0.2)
+    assert status_of_steps(results, "edge")["version"] == "fail"
+    assert FindingId.STEP_TIMED_OUT in findings(results, "edge")
+    assert status_of_steps(results, "edge")["rights"] == "ok"
