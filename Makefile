@@ -18,7 +18,7 @@ help: ## Tell what there is to type.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 	@echo 'Names:'
 	@echo '  KEEP=1         demo: leave clusters and federate running; clusters-down ends them'
-	@echo '  ARGS=...       more for pytest (ARGS="-x -k orphan") or clusters-up (ARGS="--storage kine")'
+	@echo '  ARGS=...       more for pytest (ARGS="-x -k orphan"), clusters-up (ARGS="--storage kine"), bench'
 	@echo '  PYTHON=...     the Python 3.11 or newer that .venv is made with'
 
 .PHONY: demo
@@ -34,6 +34,15 @@ test: $(READY) ## Run all tests but the long ones, those of different clusters s
 test-long: $(READY) ## Run the tests that do not fit `make test`.
 	@$(RUN) e2e.testbed provider
 	@$(RUN) pytest -m long $(ARGS)
+
+.PHONY: bench
+bench: $(READY) ## Measure 10, 100, 1,000 pods against the same without federate; about an hour.
+	@$(RUN) e2e.bench --output docs/benchmarks/bench $(ARGS)
+
+.PHONY: bench-full
+bench-full: $(READY) ## The same with 10,000 pods; four hours, and 8 GB of memory.
+	@$(RUN) e2e.bench --n 10000 --standing 10000 --standing-from 1000 \
+		--output docs/benchmarks/bench-full $(ARGS)
 
 .PHONY: check
 check: $(READY) ## Check format, lint, types and layers; changes nothing.

@@ -35,9 +35,10 @@ def kwok_command(program: Path, layout: Layout) -> Command:
     ]
 
 
-def render_kwok_configuration() -> str:
+def render_kwok_configuration(spec: ClusterSpec) -> str:
     """Join the stages into the one configuration file kwok reads."""
-    return "\n---\n".join(path.read_text() for path in sorted(STAGES.glob("*.yaml")))
+    pods = {"plain": "pod.yaml", "lifelike": "pod-lifelike.yaml"}[spec.node_play]
+    return "\n---\n".join((STAGES / name).read_text() for name in ("node.yaml", pods))
 
 
 def fake_node_name(spec: ClusterSpec, number: int) -> str:

@@ -393,4 +393,4 @@ def write_configuration(spec: ClusterSpec, layout: Layout, pki: Pki) -> None:
     kubeconfig(layout.component_kubeconfig("scheduler"), pki.scheduler)
     scheduler = control_plane.render_scheduler_configuration(layout)
     (layout.folder / "scheduler.yaml").write_text(yaml.safe_dump(scheduler))
-    (layout.folder / "kwok.yaml").write_text(fake_nodes.render_kwok_configuration())
+    (layout.folder / "kwok.yaml").write_text(fake_nodes.render_kwok_configuration(spec))

@@ -16,6 +16,7 @@ from .components import DEFAULT_MINOR
 from .errors import TestbedError
 
 Storage = Literal["etcd", "kine"]
+NodePlay = Literal["plain", "lifelike"]
 KubectlFinder = Callable[[], Path]
 
 ERROR_CHARACTERS = 2000
@@ -38,6 +39,8 @@ class ClusterSpec:
     node_cpu: str = "32"
     node_memory: str = "256Gi"
     node_pods: int = 1000
+    node_play: NodePlay = "plain"
+    """How kwok plays pods: `plain` in one step, `lifelike` in a kubelet's, with its Events."""
     service_range: str = "10.96.0.0/16"
     verifies_kubelets: bool = False
     """Whether the API server insists that kubelets' certificates come from the cluster's
