@@ -18,7 +18,12 @@ from e2e.testbed.fixtures import TestbedFactory
 from e2e.testbed.local import LocalCluster
 
 pytest_plugins = ["e2e.support.fixtures"]
-pytestmark = pytest.mark.e2e
+pytestmark = [
+    pytest.mark.e2e,
+    # The witness's own client leaves a watch behind whose server was killed.
+    pytest.mark.filterwarnings("ignore:unclosed <ssl:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 PODS_EACH_TIME = 6
 REPLICAS = 4

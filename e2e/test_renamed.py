@@ -5,6 +5,7 @@ One story (C15, C51): a process serves the nodes `kept` and `former` of one targ
 `former`.
 """
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from e2e.support.manifests import pod, pod_spec
 from e2e.support.measuring import Measurements
 from e2e.support.pods import name_of, uid_of, version_of
-from e2e.support.process import FederateProcess, run_sweep
+from e2e.support.process import FederateProcess, run_cli, run_sweep
 from e2e.support.world import Space, World
 from e2e.support.worlds import Worlds
 from e2e.testbed.provider import TestCluster
@@ -113,12 +114,11 @@ def test_how_to_leave_is_printed_for_each_node_at_the_end(change: Change) -> Non
     """A stopped federate says that nothing is deleted, and how to leave each node for good."""
     assert "Stopped. Nothing is deleted" in change.told
     for node in ("former", "kept"):
-        assert f"drain {node} " in change.told, change.told
-        assert f"delete node {node}\n" in change.told, change.told
+        assert f"  federate leave {node} --target {node}=" in change.told, change.told
 
 
 @pytest.mark.long
-def test_the_printed_commands_leave_for_good(
+def test_the_printed_command_leaves_for_good(
     worlds: Worlds, hub: TestCluster, target: TestCluster
 ) -> None:
     """Who does as the stopped federate said has no node, no pods and no mirrors in the end."""
@@ -128,14 +128,10 @@ def test_the_printed_commands_leave_for_good(
         space.run_pod(pod("last", pod_spec("leaving")))
         world.federate.stop()
         told = world.federate.log.read_text()
-        drain, delete = (line.split()[3:] for line in told.splitlines() if " --kubeconfig " in line)
-        assert told.index(" drain ") < told.index("stop it") < told.index(" delete node ")
-
-        world.start_federate()
-        hub.kubectl(*drain)
+        [command] = [line for line in told.splitlines() if line.startswith("  federate leave ")]
+        left = run_cli(*shlex.split(command)[1:], "--yes", "--force", timeout_seconds=240.0)
+        assert left.returncode == 0, left.stdout + left.stderr
         space.wait_nothing_left()
-        world.federate.stop()
-        hub.kubectl(*delete)
         space.hold(
             "the node stays away",
             lambda: space.hub.get("Node", "", "leaving") is None,

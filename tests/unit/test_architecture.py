@@ -17,6 +17,15 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = ROOT / "federate"
 
 PURE = (
+    "federate.check.access",
+    "federate.check.connection",
+    "federate.check.findings",
+    "federate.check.identity",
+    "federate.check.manifests",
+    "federate.check.ranges",
+    "federate.check.reference",
+    "federate.check.rights",
+    "federate.check.workloads",
     "federate.errors",
     "federate.events.render",
     "federate.model",
@@ -31,7 +40,10 @@ PURE = (
     "federate.mirror.updates",
     "federate.mirror.upkeep",
     "federate.garbage.plan",
+    "federate.leave.plan",
     "federate.node.capacity",
+    "federate.node.quota",
+    "federate.node.credentials",
     "federate.node.reachability",
     "federate.node.render",
     "federate.cli.view",
@@ -41,6 +53,7 @@ PURE = (
 STANDARD_FOR_PURE = frozenset(
     {
         "__future__",
+        "base64",
         "collections",
         "copy",
         "dataclasses",
@@ -49,10 +62,12 @@ STANDARD_FOR_PURE = frozenset(
         "enum",
         "functools",
         "hashlib",
+        "ipaddress",
         "itertools",
         "json",
         "operator",
         "re",
+        "textwrap",
         "types",
         "typing",
     }
