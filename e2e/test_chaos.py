@@ -66,6 +66,10 @@ def long_storm(testbed_factory: TestbedFactory, tmp_path: Path) -> Iterator[Stag
         yield found
 
 
+SHORT_STORMS = 3
+"""A storm may meet little (a fault of writes where nobody writes): then another one follows."""
+
+
 def weather(
     stage: Stage, measured: Measurements, folder: Path, *, shape: Shape, storms: int
 ) -> Report:
@@ -91,8 +95,13 @@ def test_no_promise_breaks_in_a_short_storm(
     storm: Stage, measured: Measurements, tmp_path: Path
 ) -> None:
     """Faults of most kinds strike within seconds: nothing runs twice, is lost, or left behind."""
-    report = weather(storm, measured, tmp_path, shape=SHORT, storms=1)
-    assert 2 * len(+report.struck) > len(report.kinds), report.text()
+    struck: set[str] = set()
+    for _ in range(SHORT_STORMS):
+        report = weather(storm, measured, tmp_path, shape=SHORT, storms=1)
+        struck |= set(+report.struck)
+        if 2 * len(struck) > len(report.kinds):
+            return
+    raise AssertionError(report.text())
 
 
 @pytest.mark.long
