@@ -354,13 +354,15 @@ async def test_c13_a_namespace_that_is_only_slow_is_waited_for() -> None:
 async def test_c13_the_only_namespace_must_be_open() -> None:
     """There is nothing to begin with before."""
     s = Stage()
+    granted = role_in(TEAM)
+    # What tells the cluster may be read from the start: else it could not be known again later.
     s.first.faults = lambda call: (
-        Refuse(Forbidden("no", status=403)) if call.resource == PODS else None
+        Refuse(Forbidden("no", status=403)) if call.resource == PODS else granted(call)
     )
     async with s.leads():
         await asyncio.sleep(60.0)
         assert s.hub.find(NODES, NODE) is None
-        s.first.faults = role_in(TEAM)
+        s.first.faults = granted
         await asyncio.sleep(60.0)
         assert s.told() == ("True", "TargetAnswers")
 
