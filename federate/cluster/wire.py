@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
@@ -16,7 +15,7 @@ from federate.cluster.failures import Attempt, status_failure
 from federate.cluster.port import WatchEvent
 from federate.errors import ServerFault
 from federate.model.marks import FIELD_MANAGER
-from federate.model.objects import JsonDict, JsonObject, ObjectKey
+from federate.model.objects import JsonDict, JsonObject, ObjectKey, as_plain
 from federate.model.resources import Resource
 
 JSON = "application/json"
@@ -142,13 +141,7 @@ def write_query(*, dry_run: bool) -> dict[str, str]:
 
 def dump(body: JsonObject) -> bytes:
     """Serialise; read-only mappings too."""
-    return orjson.dumps(body, default=_plain)
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    return orjson.dumps(body, default=as_plain)
 
 
 def parse_object(body: bytes, attempt: Attempt) -> JsonDict:

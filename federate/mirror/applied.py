@@ -10,9 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, TypeAlias
 
-from federate.model.marks import HUB_GENERATION_ANNOTATION, LAST_APPLIED_SPEC_ANNOTATION
+from federate.model.marks import (
+    HUB_GENERATION_ANNOTATION,
+    LAST_APPLIED_SPEC_ANNOTATION,
+    RECORDS_KEPT,
+)
 from federate.model.objects import JsonDict, JsonObject, annotations_of, metadata_of
 
 CONTAINER_LISTS = ("containers", "initContainers")
@@ -88,11 +93,8 @@ def parse_applied(mirror: JsonObject) -> dict[Part, Any] | None:
 
     A part of another shape than it must have counts as one that says nothing.
     """
-    try:
-        value = json.loads(annotations_of(mirror)[LAST_APPLIED_SPEC_ANNOTATION])
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
+    value = _read(annotations_of(mirror).get(LAST_APPLIED_SPEC_ANNOTATION, ""))
+    if value is None:
         return None
     return {
         Part.IMAGES: _maps(value.get(Part.IMAGES)),
@@ -101,6 +103,24 @@ def parse_applied(mirror: JsonObject) -> dict[Part, Any] | None:
         Part.RESOURCES: _maps(value.get(Part.RESOURCES)),
         Part.DEBUGGERS: _list(value.get(Part.DEBUGGERS)),
     }
+
+
+def is_readable(mirror: JsonObject) -> bool:
+    """Tell whether `parse_applied` would find a record; most looks at a mirror need no more."""
+    return _is_readable(annotations_of(mirror).get(LAST_APPLIED_SPEC_ANNOTATION, ""))
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _is_readable(text: str) -> bool:
+    return _read(text) is not None
+
+
+def _read(text: str) -> JsonDict | None:
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _maps(value: Any) -> JsonDict:

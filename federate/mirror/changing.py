@@ -7,7 +7,6 @@ the plan; nothing else waits for it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -22,7 +21,15 @@ from federate.mirror.render import metadata_changes, ungating_patch
 from federate.mirror.steps import PatchMirror, PlanRules, UngateMirror, UpdateMirror
 from federate.mirror.updates import Update, is_recorded, record_patch, update_patch
 from federate.mirror.upkeep import METADATA
-from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of, spec_of, uid_of
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    fingerprint_of,
+    key_of,
+    spec_of,
+    uid_of,
+)
 from federate.model.resources import PODS
 from federate.patch.document import MERGE, PatchBody
 
@@ -73,7 +80,7 @@ class MirrorChanges:
         if hub_pod is not None:
             memory = self._memories.of(uid_of(hub_pod))
             left = metadata_changes(hub_pod, reply, self._rules.render)
-            if json.dumps(left, sort_keys=True) == step.fingerprint:
+            if fingerprint_of(left) == step.fingerprint:
                 memory.futile_metadata = step.fingerprint
                 log.info("the target undoes a change of labels at once", change=step.fingerprint)
             elif memory.is_made_again(METADATA, step.fingerprint, now=self._ports.now()):
@@ -97,7 +104,7 @@ class MirrorChanges:
                 log.info("mirror updated", mirror=str(key_of(reply)), what=update.what)
 
     def _is_made_again(self, update: Update) -> bool:
-        change = json.dumps([update.spec, update.record], sort_keys=True)
+        change = fingerprint_of([update.spec, update.record])
         hub_pod = self._ports.hub_pods.get(self._key)
         if hub_pod is None:
             return False

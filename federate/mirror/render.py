@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from federate.mirror.applied import (
@@ -22,6 +23,7 @@ from federate.model.marks import (
     MANAGED_KEYS_ANNOTATION,
     PREFIX,
     RECORDED_GATE,
+    RECORDS_KEPT,
     Origin,
 )
 from federate.model.objects import (
@@ -292,8 +294,13 @@ def format_managed_keys(labels: Mapping[str, str], annotations: Mapping[str, str
 
 def parse_managed_keys(mirror: JsonObject) -> tuple[frozenset[str], frozenset[str]]:
     """Read the record of keys that came from the hub; empty where it is unreadable."""
+    return _parse_managed_keys(annotations_of(mirror).get(MANAGED_KEYS_ANNOTATION, "{}"))
+
+
+@lru_cache(maxsize=RECORDS_KEPT)
+def _parse_managed_keys(text: str) -> tuple[frozenset[str], frozenset[str]]:
     try:
-        value = json.loads(annotations_of(mirror).get(MANAGED_KEYS_ANNOTATION, "{}"))
+        value = json.loads(text)
         return frozenset(value.get("labels", ())), frozenset(value.get("annotations", ()))
     except (ValueError, AttributeError, TypeError, RecursionError):
         return frozenset(), frozenset()

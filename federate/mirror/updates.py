@@ -8,7 +8,6 @@ follows in a second one. Who dies between the two sends the same change again, w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +18,7 @@ from federate.mirror.applied import (
     Part,
     changeable,
     generation_of,
+    is_readable,
     parse_applied,
     record_annotations,
 )
@@ -30,6 +30,7 @@ from federate.model.objects import (
     JsonDict,
     JsonObject,
     annotations_of,
+    fingerprint_of,
     resource_version_of,
     spec_of,
     uid_of,
@@ -64,7 +65,7 @@ class Update:
     @property
     def fingerprint(self) -> str:
         """Tells one change from another, whatever else is recorded beside it."""
-        return json.dumps([self.what, self.spec], sort_keys=True)
+        return fingerprint_of([self.what, self.spec])
 
     @property
     def record(self) -> dict[str, str]:
@@ -79,9 +80,10 @@ def pending_updates(
 
     Each is built on the mirror as it is: when one is carried out, ask again for the next.
     """
-    recorded, generation = parse_applied(mirror), generation_of(hub_pod)
-    if recorded is not None and generation and generation == _applied_generation(mirror):
+    generation = generation_of(hub_pod)
+    if generation and generation == _applied_generation(mirror) and is_readable(mirror):
         return ()
+    recorded = parse_applied(mirror)
     wanted = applicable(hub_pod, rules)
     applied = recorded if recorded is not None else _assumed(hub_pod, mirror, wanted)
     changes = tuple(_changes(applied, wanted, hub_pod, mirror))

@@ -6,7 +6,6 @@ slowly; it keeps neither the status, nor the pod's start, nor its other changes 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +22,7 @@ from federate.mirror.steps import (
     UpdateMirror,
 )
 from federate.mirror.updates import pending_updates
-from federate.model.objects import JsonObject, condition_of
+from federate.model.objects import JsonObject, condition_of, fingerprint_of
 from federate.status.project import UPDATE_REJECTED
 
 METADATA = "metadata"
@@ -56,7 +55,7 @@ def pending_changes(
         for update in pending_updates(hub_pod, mirror, rules.render)
     ]
     changes = metadata_changes(hub_pod, mirror, rules.render)
-    fingerprint = json.dumps(changes, sort_keys=True)
+    fingerprint = "" if changes is None else fingerprint_of(changes)
     if changes is not None and fingerprint != view.futile_metadata:
         step = PatchMirror(
             reason="labels or annotations changed",

@@ -7,8 +7,9 @@ Objects stay JSON from wire to wire: unknown fields survive. What comes in is re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
 
 JsonObject: TypeAlias = Mapping[str, Any]
 JsonDict: TypeAlias = dict[str, Any]
@@ -16,9 +17,11 @@ JsonDict: TypeAlias = dict[str, Any]
 _EMPTY: JsonObject = {}
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ObjectKey:
-    """Namespace and name; the namespace is "" for cluster-scoped objects."""
+class ObjectKey(NamedTuple):
+    """Namespace and name; the namespace is "" for cluster-scoped objects.
+
+    A tuple, because thousands are made and looked up for each pod.
+    """
 
     namespace: str
     name: str
@@ -32,6 +35,18 @@ def copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: copied(inner) for name, inner in value.items()}
     return [copied(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def fingerprint_of(value: Any) -> str:
+    """Return a text that is the same for the same JSON, whatever the order of its keys."""
+    return orjson.dumps(value, default=as_plain, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def as_plain(value: object) -> Any:
+    """Let orjson write read-only mappings too; give it to its `default`."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def metadata_of(obj: JsonObject) -> JsonObject:

@@ -7,7 +7,6 @@ terminal meanwhile is never overwritten (C42).
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from federate.model.marks import (
@@ -20,6 +19,7 @@ from federate.model.objects import (
     JsonDict,
     JsonObject,
     annotations_of,
+    fingerprint_of,
     resource_version_of,
     status_of,
     uid_of,
@@ -111,4 +111,4 @@ def _merge(hub_pod: JsonObject, status: JsonObject | None, annotations: JsonObje
 def _fingerprint(patch: PatchBody) -> str:
     body = dict(patch.body)
     metadata = {k: v for k, v in body.pop("metadata", {}).items() if k != "resourceVersion"}
-    return json.dumps({**body, "metadata": metadata}, sort_keys=True)
+    return fingerprint_of({**body, "metadata": metadata})

@@ -66,6 +66,7 @@ STANDARD_FOR_PURE = frozenset(
         "itertools",
         "json",
         "operator",
+        "orjson",
         "re",
         "textwrap",
         "types",

@@ -33,7 +33,7 @@ from tests.support.views import NOW, RULES, hub_pod, mirror, outcome, recording,
 
 NO = Refusal(reason=PodReason.UPDATE_REJECTED, message="berlin answered: no")
 LATER = NOW + timedelta(seconds=30)
-IMAGE_CHANGE = '["images", {"containers": [{"image": "app:2", "name": "main"}]}]'
+IMAGE_CHANGE = '["images",{"containers":[{"image":"app:2","name":"main"}]}]'
 
 
 def told(builder: PodBuilder, seen: PodBuilder) -> JsonDict:
