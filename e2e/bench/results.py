@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -47,6 +48,26 @@ class Series:
             return None
         return paired_ratios(self.seconds(Arm.FEDERATE, phase), self.seconds(arm, phase))
 
+    def busy(self, arm: Arm, phase: str) -> Spread:
+        """Tell how much of the machine an arm used; 1.0: it waited for nothing but processors."""
+        cores = os.cpu_count() or 1
+        return spread_of(
+            [p.machine_cpu_seconds / (p.seconds * cores) for p in self.phases(arm, phase)]
+        )
+
+    def free_ratio_to(self, arm: Arm, phase: str) -> Spread | None:
+        """Tell the ratio of a federate that needs no processor itself, on a machine that is busy.
+
+        The CPU seconds of everything but federate, in proportion to the other arm's: what the
+        clusters do for its writes and watches.
+        """
+        if not self.pairs or not {arm, Arm.FEDERATE} <= set(self.arms):
+            return None
+        others = [
+            p.machine_cpu_seconds - p.federate_cpu_seconds for p in self.phases(Arm.FEDERATE, phase)
+        ]
+        return paired_ratios(others, [p.machine_cpu_seconds for p in self.phases(arm, phase)])
+
     def writes_per_pod(self, side: str, phase: str) -> dict[str, float]:
         """Return federate's writes per pod by their kind, in all pairs together."""
         total: dict[str, int] = {}
@@ -82,8 +103,11 @@ class Series:
         if Arm.FEDERATE not in self.arms:
             return {}
         ratios = {f"to_{arm}": self.ratio_to(arm, phase) for arm in (Arm.TARGET, Arm.BOTH)}
+        free = self.free_ratio_to(Arm.BOTH, phase)
         return {
             "ratio": {name: asdict(found) for name, found in ratios.items() if found},
+            "machine_busy": {str(a): asdict(self.busy(a, phase)) for a in self.arms},
+            **({"ratio_to_both_of_a_free_federate": asdict(free)} if free else {}),
             "federate_cpu_seconds_per_1000_pods": asdict(self.cpu_seconds_per_1000(phase)),
             "federate_writes_per_pod": {
                 side: {

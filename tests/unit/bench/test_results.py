@@ -21,6 +21,7 @@ def phase(seconds: float) -> Phase:
     return Phase(
         seconds=seconds,
         federate_cpu_seconds=seconds / 10,
+        machine_cpu_seconds=seconds * 2,
         hub_writes={"patch pods/status": 20, "create events": 5},
         target_writes={"create pods": 10},
     )
@@ -61,6 +62,15 @@ def test_writes_are_told_per_pod(series: Series) -> None:
 def test_cpu_is_told_per_thousand_pods(series: Series) -> None:
     """So that sizes can be compared."""
     assert series.cpu_seconds_per_1000("up").median == pytest.approx(24.0)
+
+
+def test_what_a_free_federate_would_cost_is_told(series: Series) -> None:
+    """Its own CPU seconds taken off those of the machine: 2.4 less 0.12 against 2.0."""
+    free = series.free_ratio_to(Arm.BOTH, "up")
+    assert free is not None
+    assert free.median == pytest.approx(1.14)
+    assert series.free_ratio_to(Arm.TARGET, "up") is None
+    assert "ratio_to_both_of_a_free_federate" in series.summary()["up"]
 
 
 def test_a_series_without_federate_tells_of_seconds_only() -> None:
