@@ -24,6 +24,7 @@ from federate.errors import (
 from federate.leave.leaving import HubSide
 from federate.leave.plan import STATIC_POD_ANNOTATION, Found, listed
 from federate.leave.survey import TargetGuard, hub_pods_of
+from federate.leave.tenure import Tenure
 from federate.model.marks import record_of
 from federate.model.objects import (
     JsonDict,
@@ -81,20 +82,22 @@ class Abandoning(HubSide):
         Raises:
             FederateError: it could not go on; what is done stays done.
         """
-        if self._found.node is not None or self._found.leases:
-            await self.mark()
-            tenure = self.tenure()
-            async with tenure.standing():
-                await self.retire(tenure)
-                await self.step("freeing hub pods", self._free)
-        await self.forget()
+        await self.mark()
+        tenure = self.tenure()
+        async with tenure.standing():
+            await self.retire(tenure)
+            await self.rest(tenure)
+            await self.step("freeing hub pods", lambda: self._free(tenure))
+            await self.forget_node(tenure)
+        await self.forget_lease()
 
-    async def _free(self) -> str:
+    async def _free(self, tenure: Tenure) -> str:
         """End and remove the hub pods; says which are still there.
 
         Those that only wait for the finalizers of others are left to them.
         """
         await self.mark()
+        await tenure.confirm_held()
         hub_pods = await hub_pods_of(self._ports.hub, self._name)
         left = [pod for pod in hub_pods if _is_to_be_freed(pod)]
         for start in range(0, len(left), AT_ONCE):

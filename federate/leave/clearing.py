@@ -1,8 +1,8 @@
-"""Remove what is left of a virtual node that nobody leads any more: first in the target, then here.
+"""Remove what is left of a virtual node for which nobody acts any more: in the target, then here.
 
 Everything goes under its uid, with our marks, after the identity of the cluster was confirmed (C5,
 C51): mirrors whose hub pods are gone, then namespaces that federate made and nothing is left in,
-then the anchors of the others, the leases, and the Node last.
+then the anchors of the others; in the hub the node lease and the Node.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES
 
 log = structlog.stdlib.get_logger(__name__)
 
+AGAIN = "empty ones are looked at again, for another virtual node may have begun to use one"
+
 
 class TargetClearing:
     """What is removed in the target; each step is repeated until it returns ""."""
@@ -46,7 +48,11 @@ class TargetClearing:
         survey: TargetSurvey,
         confirm_hub: Callable[[], Awaitable[None]],
         confirm_target: Callable[[], Awaitable[None]],
+        fence: Callable[[], None],
+        pause: Callable[[str, float], Awaitable[None]],
     ) -> None:
+        """`confirm_target` also makes sure that nobody else leads; `fence` costs no request."""
+        self._fence = fence
         self._hub = hub
         self._target = target
         self._scope = scope
@@ -60,7 +66,8 @@ class TargetClearing:
             forget_anchor=_nothing,
             confirm_hub=confirm_hub,
             confirm_target=confirm_target,
-            fence=lambda: None,
+            fence=fence,
+            sleep=lambda seconds: pause(AGAIN, seconds),
         )
         self.kept: dict[str, str] = {}
         """Namespaces that stay, and why."""
@@ -128,6 +135,7 @@ class TargetClearing:
             )
         await self._confirm_target()
         for anchor in anchors:
+            self._fence()
             try:
                 await self._target.delete(CONFIGMAPS, key_of(anchor), uid=uid_of(anchor))
             except Conflict:

@@ -4,8 +4,8 @@
     drain     evict the hub pods; whoever leads ends their mirrors
     retire    mark the leader lease: a running federate stops, and the command leads
     finish    one more look at pods and mirrors, now that nobody else acts
-    clear     namespaces and anchors in the target, by nobody's lead
-    forget    leases, and the Node last
+    clear     namespaces and anchors in the target; the command only holds the lease
+    forget    the Node; and the leader lease, which was held so long, last
 
 Killed anywhere, the same command goes on: each step looks at what is there. Until it retires the
 lease, a running federate goes on serving the virtual node, and taking off cordon and mark calls all
@@ -19,18 +19,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from federate.cluster.port import ClusterPort
-from federate.errors import NotFound
 from federate.leave.clearing import TargetClearing, remove_node, remove_node_lease
 from federate.leave.drain import Drain, DrainRules, Hub, free_rest
 from federate.leave.plan import Found
 from federate.leave.progress import Progress
 from federate.leave.replica import ReplicaPorts, leading, settings_of
 from federate.leave.survey import TargetGuard, TargetSurvey, find_node, known_namespaces
-from federate.leave.tenure import Body, Tenure, confirm_nobody_leads, idle, remove_left_lease
-from federate.leave.waiting import Patience
+from federate.leave.tenure import Body, Tenure, idle, remove_left_lease
+from federate.leave.waiting import Patience, looking
 from federate.model.instants import format_instant
 from federate.model.objects import JsonObject, ObjectKey, key_of
-from federate.model.resources import LEASES, NODES
+from federate.model.resources import NODES
 from federate.node.leaving import leaving_patch
 
 
@@ -85,30 +84,50 @@ class HubSide:
         async def attempt() -> str:
             if await tenure.is_retired():
                 return ""
+            if tenure.election.is_leading and tenure.seen_in_seconds:
+                return "its lease is marked; everybody else is given time to see it"
             return f"leader: {tenure.holder or 'nobody yet'}"
 
         await self.step("a running federate gives up the virtual node", attempt)
 
-    async def forget(self) -> None:
-        """Remove leases and Node, in this order; nobody leads, and nobody will.
+    async def rest(self, tenure: Tenure) -> None:
+        """Do nothing as the leader any more, and stay it: so nobody else acts until the end."""
 
-        A federate that is started with this virtual node meanwhile finds either the mark on the
-        lease, or the one on the Node.
+        async def attempt() -> str:
+            return "" if await tenure.is_resting() else f"leader: {tenure.holder or 'nobody yet'}"
+
+        await self.step("nothing but the leader lease is held", attempt)
+
+    async def forget_node(self, tenure: Tenure) -> None:
+        """Remove node lease and Node while we hold the leader lease: nobody registers it anew."""
+
+        async def attempt() -> str:
+            hub = self._ports.hub
+            if (node := await find_node(hub, self._name)) is not None:
+                await tenure.confirm_held()
+                await remove_node_lease(hub, node)
+                tenure.election.fence()
+                if state := await remove_node(hub, node):
+                    return state
+                if await find_node(hub, self._name) is not None:
+                    return "another one is there"
+            await free_rest(hub, self._name)
+            return ""
+
+        await self.step("removing the Node", attempt)
+
+    async def forget_lease(self) -> None:
+        """Remove the leader lease, which was given back with its mark.
+
+        A federate that is started with this virtual node meanwhile finds the mark.
         """
-        node = await find_node(self._ports.hub, self._name)
-        if node is not None:
-            await remove_node_lease(self._ports.hub, node)
 
-        async def lease() -> str:
+        async def attempt() -> str:
             return await remove_left_lease(
                 self._ports.hub, self._ports.lease_key, identity=self._ports.identity
             )
 
-        await self.step("removing the leader lease", lease)
-        if node is not None:
-            await self.step("removing the Node", lambda: remove_node(self._ports.hub, node))
-        if await find_node(self._ports.hub, self._name) is None:
-            await free_rest(self._ports.hub, self._name)
+        await self.step("removing the leader lease", attempt)
 
     async def step(self, name: str, attempt: Callable[[], Awaitable[str]]) -> None:
         """Carry one step out, and tell of it."""
@@ -145,14 +164,15 @@ class Leaving(HubSide):
             survey=self._survey,
             confirm_hub=ports.confirm_hub,
             confirm_target=self._confirm,
+            fence=lambda: self._tenure.election.fence(),
+            pause=patience.pause,
         )
+        self._tenure = self.tenure()
 
     async def _confirm(self) -> None:
         """Make sure, right before something goes, that it is that target and nobody else leads."""
         await self._guard.confirm()
-        await confirm_nobody_leads(
-            self._ports.hub, self._ports.lease_key, identity=self._ports.identity
-        )
+        await self._tenure.confirm_held()
 
     async def run(self) -> None:
         """Leave; returns once nothing of the virtual node is left on either side.
@@ -160,17 +180,17 @@ class Leaving(HubSide):
         Raises:
             FederateError: it could not go on; what is done stays done.
         """
-        await self._guard.confirm()
-        await self._survey.mirrors()  # to learn how far the rights reach
+        async with looking(self._ports.progress, f"looking at {self._target.name}"):
+            await self._guard.confirm()
+            await self._survey.mirrors()  # to learn how far the rights reach
         node = self._found.node
         if node is None:
             node = await self._finish_without_node()
         if node is not None:
-            await self._drain(node)
-        await self._clear()
-        await self.forget()
+            await self._finish(node)
+        await self.forget_lease()
 
-    async def _drain(self, node: JsonObject) -> None:
+    async def _finish(self, node: JsonObject) -> None:
         confined = self._survey.namespaces if self._survey.is_confined else ()
         settings = settings_of(node, confined_to=confined)
         replica = ReplicaPorts(
@@ -180,42 +200,44 @@ class Leaving(HubSide):
             identity=self._ports.identity,
         )
         await self.mark()
-        tenure = self.tenure(leading(settings, self._found.scope, replica))
+        tenure = self._tenure = self.tenure(leading(settings, self._found.scope, replica))
         drain = Drain(self._ports.hub, self._name, self._rules, before=self.mark)
         async with tenure.standing():
             await self.step(f"draining {self._name}", drain.step)
             await self.retire(tenure)
             await self.step("the last pods", lambda: drain.step(self._survey))
             await self.step(f"mirrors in {self._target.name}", self._clearing.mirrors)
+            await self.rest(tenure)
+            await self._clear()
+            await self.forget_node(tenure)
 
     async def _finish_without_node(self) -> JsonObject | None:
-        """See that nobody leads, and clear mirrors; the hub's pod GC removes the hub pods.
+        """See that nobody leads, and clear the target; the hub's pod GC removes the hub pods.
 
-        Returns the Node where a federate that still ran has registered it again.
+        Returns the Node where a federate that still ran has registered it again: then nothing is
+        cleared yet.
         """
-        if await self._is_leased():
-            tenure = self.tenure()
-            async with tenure.standing():
-                await self.retire(tenure)
-        node = await find_node(self._ports.hub, self._name)
-        if node is None:
-            await self.step(f"mirrors in {self._target.name}", self._clearing.mirrors)
+        tenure = self._tenure = self.tenure()
+        async with tenure.standing():
+            await self.retire(tenure)
+            node = await find_node(self._ports.hub, self._name)
+            if node is None:
+                await self.rest(tenure)
+                await self.step(f"mirrors in {self._target.name}", self._clearing.mirrors)
+                await self._clear()
+                await self.forget_node(tenure)
         return node
 
-    async def _is_leased(self) -> bool:
-        """Look anew: a federate may have come since the first look."""
-        try:
-            await self._ports.hub.get(LEASES, self._ports.lease_key)
-        except NotFound:
-            return False
-        return True
-
     async def _clear(self) -> None:
-        anchors = await self._survey.anchors()
-        names = {key_of(anchor).namespace for anchor in anchors} | known_namespaces(self._found)
-        await self.step(
-            f"namespaces in {self._target.name}", lambda: self._clearing.namespaces(names)
-        )
+        known = known_namespaces(self._found)
+
+        async def namespaces() -> str:
+            anchors = await self._survey.anchors()
+            return await self._clearing.namespaces(
+                known | {key_of(anchor).namespace for anchor in anchors}
+            )
+
+        await self.step(f"namespaces in {self._target.name}", namespaces)
         for name, why in sorted(self._clearing.kept.items()):
             self._ports.progress.note(f"namespace {name} stays: {why}")
         await self.step(f"anchors in {self._target.name}", self._clearing.anchors)

@@ -119,7 +119,7 @@ def describe(found: Found, *, target_name: str) -> list[str]:
     if found.namespaces:
         lines.append(f"  its namespaces in {target_name}: {listed(found.namespaces)}")
         lines.append("  (removed where federate made them and nothing is left in them)")
-    lines.append("  then its leases, and the Node last")
+    lines.append("  then its Node, and its leases")
     return lines
 
 

@@ -11,11 +11,14 @@ class Progress(Protocol):
     def begin(self, step: str) -> None:
         """Say what is done from now on, as in "draining edge"."""
 
-    def now(self, state: str) -> None:
-        """Say how far that is; often the same as before."""
+    def now(self, state: str, *, left_seconds: int = 0) -> None:
+        """Say how far that is; often the same as before. `left_seconds`: a wait of known length."""
 
     def done(self) -> None:
         """Say that the step is done."""
+
+    def close(self) -> None:
+        """Leave a step without a word; twice does no harm."""
 
     def note(self, text: str) -> None:
         """Say what stays true beyond the step."""

@@ -1,9 +1,11 @@
-"""Hold the leader lease of a virtual node that is being left, and see that nobody does afterwards.
+"""Hold the leader lease of a virtual node that is being left, until its Node is gone.
 
 The command stands for election as any other replica: where a federate runs, that one leads and the
 command stands by; where none does, or it dies, the command leads. Later `retire` marks the lease
 (`federate.dev/left`): whoever leads gives it back, whoever stands by gives up, and only the command
 takes it. All who are alive have seen the mark by the time it has stood there for `SEEN_SECONDS`.
+Then the command's own part in leading ends (`is_resting`), and it holds the lease all the same: a
+federate too old to know the mark stands by as long as another holds it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import structlog
 from federate.cluster.port import ClusterPort
 from federate.errors import (
     ClusterError,
-    Conflict,
     FederateError,
     LeadershipLost,
     NotFound,
@@ -33,6 +34,7 @@ from federate.model.objects import (
     ObjectKey,
     annotations_of,
     resource_version_of,
+    spec_of,
     uid_of,
 )
 from federate.model.resources import LEASES
@@ -82,7 +84,11 @@ class Tenure:
         self._now = now
         self._clock = asyncio.get_running_loop().time
         self._marked_at: float | None = None
+        self._identity = identity
         self._body = body
+        self._rest = asyncio.Event()
+        self._is_at_rest = False
+        self._term: tuple[str, int] | None = None
         self.failure: BaseException | None = None
         """What ended the tenure for good: another cluster answers than the one on record."""
         self.election = Election(
@@ -114,7 +120,7 @@ class Tenure:
     async def _run(self) -> None:
         while True:
             try:
-                await self.election.lead(self._body(self.election))
+                await self.election.lead(self._work)
             except TargetChanged as error:
                 self.failure = error
                 return
@@ -124,10 +130,28 @@ class Tenure:
                 log.exception("leading crashed; trying again")
             await asyncio.sleep(AGAIN_SECONDS)
 
+    async def _work(self) -> None:
+        """Run the body until it is to rest; then nothing, while the lease is held."""
+        if not self._rest.is_set():
+            await self._run_body()
+        self._is_at_rest = True
+        await asyncio.Event().wait()
+
+    async def _run_body(self) -> None:
+        body = asyncio.ensure_future(self._body(self.election)())
+        rest = asyncio.ensure_future(self._rest.wait())
+        try:
+            await asyncio.wait({body, rest}, return_when=asyncio.FIRST_COMPLETED)
+            if body.done():
+                body.result()
+        finally:
+            body.cancel()
+            rest.cancel()
+            await asyncio.gather(body, rest, return_exceptions=True)
+
     async def is_retired(self) -> bool:
         """Mark the lease, and tell whether all others are out and we lead; ask until it is so."""
-        if self.failure is not None:
-            raise self.failure
+        self._raise_failure()
         try:
             lease = await self._hub.get(LEASES, self._key)
         except NotFound:
@@ -142,32 +166,68 @@ class Tenure:
         has_been_seen = self._clock() - self._marked_at >= SEEN_SECONDS
         return has_been_seen and self.election.is_leading
 
+    @property
+    def seen_in_seconds(self) -> float:
+        """How long until everybody who is alive has seen the mark; 0 where it is not there yet."""
+        if self._marked_at is None:
+            return 0.0
+        return max(0.0, self._marked_at + SEEN_SECONDS - self._clock())
+
+    async def is_resting(self) -> bool:
+        """End the body, and tell whether the lease is held without it; ask until it is so.
+
+        From then on `confirm_held` finds out whether another led in between.
+        """
+        self._raise_failure()
+        self._rest.set()
+        if not (self._is_at_rest and self.election.is_leading):
+            return False
+        lease = await self._hub.get(LEASES, self._key)
+        _check_mark(self._key, lease)
+        if holder_of(lease) != self._identity:
+            return False
+        self._term = _term_of(lease)
+        return True
+
+    async def confirm_held(self) -> None:
+        """Return where the lease, as read after this call, is marked and ours, without a gap.
+
+        A command that was frozen may find that an older federate led meanwhile, and mirrored anew.
+
+        Raises:
+            FederateError: it lost its mark, or another took it: a second command, or an older
+                federate.
+            LeadershipLost: it could not be renewed for a while.
+        """
+        self._raise_failure()
+        lease = await self._hub.get(LEASES, self._key)
+        _check_mark(self._key, lease)
+        if (holder := holder_of(lease)) != self._identity:
+            raise FederateError(
+                f"leader lease {self._key} was taken by {holder or 'another'}. If that is no "
+                "second federate leave, it is a federate too old to know that it is left: stop it, "
+                "and repeat the command"
+            )
+        if self._term not in (None, _term_of(lease)):
+            raise FederateError(
+                f"another led by leader lease {self._key} meanwhile, and may have mirrored: repeat "
+                "the command"
+            )
+        self.election.fence()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
     def _mark(self, lease: JsonObject) -> PatchBody:
         annotations = {LEFT_ANNOTATION: format_instant(self._now())}
         metadata = {"uid": uid_of(lease), "annotations": annotations}
         return PatchBody(media_type=MERGE, body={"metadata": metadata})
 
 
-async def confirm_nobody_leads(hub: ClusterPort, key: ObjectKey, *, identity: str) -> None:
-    """Return where the leader lease, as read after this call, is ours, or marked and free, or gone.
-
-    Others who know the mark do not take it; an older federate does, and mirrors anew.
-
-    Raises:
-        FederateError: it lost its mark.
-        Conflict: another holds it: a second command, which will be done; or an older federate.
-    """
-    try:
-        lease = await hub.get(LEASES, key)
-    except NotFound:
-        return
-    holder = holder_of(lease)
-    _check_mark(key, lease)
-    if holder not in ("", identity):
-        raise Conflict(
-            f"leader lease {key} is held by {holder}. If that is no second federate leave, it is "
-            "a federate too old to know that it is left: stop it"
-        )
+def _term_of(lease: JsonObject) -> tuple[str, int]:
+    """What changes whenever another holds the lease, were it only for a moment."""
+    return uid_of(lease), spec_of(lease).get("leaseTransitions") or 0
 
 
 def _check_mark(key: ObjectKey, lease: JsonObject) -> None:
@@ -193,6 +253,9 @@ async def remove_left_lease(hub: ClusterPort, key: ObjectKey, *, identity: str) 
     holder = holder_of(lease)
     _check_mark(key, lease)
     if holder not in ("", identity):
-        return f"held by another command: {holder}"
+        return (
+            f"held by {holder}: another federate leave, or a federate too old to know that it is "
+            "left; stop that one"
+        )
     await hub.delete(LEASES, key, uid=uid_of(lease), resource_version=resource_version_of(lease))
     return ""

@@ -60,6 +60,9 @@ class Said:
     """Keeps what a command says of its progress."""
 
     def __init__(self) -> None:
+        self.clock = virtual_loop().time
+        self.at: list[tuple[float, str, int]] = []
+        """When what was said, with the seconds that were left."""
         self.steps: list[str] = []
         self.states: list[str] = []
         self.notes: list[str] = []
@@ -67,8 +70,12 @@ class Said:
     def begin(self, step: str) -> None:
         self.steps.append(step)
 
-    def now(self, state: str) -> None:
+    def now(self, state: str, *, left_seconds: int = 0) -> None:
         self.states.append(state)
+        self.at.append((self.clock(), state, left_seconds))
+
+    def close(self) -> None:
+        pass
 
     def done(self) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,9 +14,16 @@ from federate.errors import ClusterError, FederateError, Forbidden, TargetChange
 from federate.garbage.namespaces import IN_FLIGHT_SECONDS
 from federate.leave.drain import DrainRules, free_rest
 from federate.leave.leaving import Leaving
-from federate.leave.waiting import Patience
+from federate.leave.waiting import NO_ANSWER, Patience, looking
 from federate.model.marks import HUB_LABEL, LEAVING_ANNOTATION
-from federate.model.objects import ObjectKey, annotations_of, condition_of, key_of, spec_of
+from federate.model.objects import (
+    JsonDict,
+    ObjectKey,
+    annotations_of,
+    condition_of,
+    key_of,
+    spec_of,
+)
 from federate.model.pods import phase_of
 from federate.model.reasons import PodReason
 from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES, PODS
@@ -24,7 +32,8 @@ from federate.runtime.election import DURATION_SECONDS
 from federate.status.project import MIRRORED
 from tests.support.clock import run_virtual, virtual_time
 from tests.support.fakeclient import Call, Fault, LostRequest, Refuse
-from tests.support.leavestage import COMMAND, LEASE, NODE, LeaveStage
+from tests.support.fakestore import Change, Eyes
+from tests.support.leavestage import COMMAND, LEASE, NODE, LeaveStage, Said
 
 A = ObjectKey("default", "a")
 
@@ -77,8 +86,8 @@ async def test_a_standby_that_looks_seldom_has_seen_the_mark() -> None:
 
 
 @virtual_time
-async def test_the_node_goes_last() -> None:
-    """Whatever is killed before, there is a Node that says what is to be done."""
+async def test_the_node_goes_after_everything_else() -> None:
+    """What is killed before finds a Node that says what is to be done; then a marked lease."""
     stage = LeaveStage()
     async with stage.alive():
         await stage.used("a")
@@ -87,8 +96,8 @@ async def test_the_node_goes_last() -> None:
     deletes = [call for call in hub if call.verb == "delete" and call.resource != PODS]
     assert [str(call) for call in deletes] == [
         "delete leases kube-node-lease/edge",
-        "delete leases kube-system/federate-edge",
         "delete nodes edge",
+        "delete leases kube-system/federate-edge",
     ]
     assert hub[-1] == deletes[-1]
     assert all("uid" in (call.body or {})["preconditions"] for call in deletes)
@@ -417,49 +426,139 @@ def test_a_node_that_says_both_is_not_patched_again() -> None:
 
 
 class OldFederate:
-    """Takes the lease whenever it is free, as one that does not know the mark; then mirrors."""
+    """Takes the lease in the very moment it is free or run out, as one that knows no mark."""
 
-    def __init__(self, stage: LeaveStage, *, seconds: float = 1e9) -> None:
+    def __init__(self, stage: LeaveStage) -> None:
         self._stage = stage
-        self._ends_at = stage.clock() + seconds
         self.led = False
+        self.led_early = False
+        """Whether there was a Node when it took the lease."""
+        self.is_stopped = False
+        self._changed_at = stage.clock()
+        stage.hub.store.watches.append(Eyes(self._see))
+
+    def _see(self, change: Change) -> None:
+        if change.resource == LEASES and change.key == LEASE and change.new is not None:
+            self._changed_at = self._stage.clock()
+            if not spec_of(change.new).get("holderIdentity"):
+                asyncio.get_running_loop().call_soon(self._take)
+
+    def _take(self) -> None:
+        if not self.is_stopped and self._stage.hub.find(LEASES, LEASE) is not None:
+            self.led = True
+            self.led_early = self.led_early or self._stage.node() is not None
+            self.hold("old")
+
+    def hold(self, holder: str) -> None:
+        """Write the lease as an older federate does."""
+
+        def write(lease: JsonDict) -> None:
+            was = lease["spec"].get("holderIdentity")
+            lease["spec"]["holderIdentity"] = holder
+            if holder not in ("", was):
+                lease["spec"]["leaseTransitions"] = lease["spec"].get("leaseTransitions", 0) + 1
+
+        self._stage.hub.edit(LEASES, LEASE, write)
 
     async def run(self) -> None:
-        while True:
+        """Wait out a silent holder."""
+        while not self.is_stopped:
             await asyncio.sleep(0.1)
-            lease = self._stage.hub.find(LEASES, LEASE)
-            if lease is None or (not self.led and not lease["metadata"].get("annotations")):
-                continue
-            holder = lease["spec"].get("holderIdentity") or ""
-            if not holder and self._stage.clock() < self._ends_at:
-                self.led = True
-                self._hold("old")
-            elif holder == "old" and self._stage.clock() >= self._ends_at:
-                self._hold("")
-
-    def _hold(self, holder: str) -> None:
-        self._stage.hub.edit(LEASES, LEASE, lambda o: o["spec"].update(holderIdentity=holder))
+            is_silent = self._stage.clock() - self._changed_at > DURATION_SECONDS
+            if self._stage.hub.find(LEASES, LEASE) is not None and (self.led or is_silent):
+                self._take()
 
 
 @virtual_time
-async def test_an_older_federate_that_takes_the_lease_stops_the_clearing() -> None:
-    """It knows no mark and mirrors anew: deleting its anchors would kill what it runs."""
+async def test_an_older_federate_finds_no_free_lease_while_there_is_a_node() -> None:
+    """The command holds the lease from the mark until the Node is gone."""
     stage = LeaveStage()
     async with stage.alive():
         await stage.used("a")
+        free: list[str] = []
+
+        def see(change: Change) -> None:
+            if change.resource != LEASES or change.key != LEASE or stage.node() is None:
+                return
+            marks = annotations_of(change.new or {})
+            if not (change.new and (spec_of(change.new).get("holderIdentity") or not marks)):
+                free.append(stage.said.steps[-1])
+
+        stage.hub.store.watches.append(Eyes(see))
+        await stage.leave()
+        assert free == []
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_an_older_federate_stands_by_until_all_is_done() -> None:
+    """It takes whatever lease is free, and gets none before the Node is gone."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        leaving = asyncio.create_task(stage.leave())
+        await until(lambda: bool(annotations_of(stage.hub.find(LEASES, LEASE) or {})))
         old = OldFederate(stage)
         task = asyncio.create_task(old.run())
-        with pytest.raises(FederateError, match="held by old"):
-            await stage.leave(timeout_seconds=120.0)
-        task.cancel()
-        assert old.led
+        await until(lambda: old.led or leaving.done())
+        assert not old.led_early
+        old.is_stopped = True
+        if old.led:
+            assert not leaving.done()
+            stage.hub.edit(LEASES, LEASE, lambda o: o["spec"].update(holderIdentity=""))
+        await leaving
+        await task
+        assert stage.left_behind() == []
+
+
+@pytest.mark.parametrize("is_back_first", [False, True])
+@virtual_time
+async def test_a_frozen_command_whose_lease_was_taken_removes_nothing_more(
+    is_back_first: bool,
+) -> None:
+    """An older federate led meanwhile, and mirrored: it is told, though it is gone again."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        leaving = asyncio.create_task(stage.leave())
+        await until(lambda: any("namespaces in" in step for step in stage.said.steps))
+        freeze = lambda c: LostRequest() if c.client.startswith(COMMAND) else None  # noqa: E731
+        stage.hub.faults = stage.target.faults = freeze
+        old = OldFederate(stage)
+        task = asyncio.create_task(old.run())
+        await until(lambda: old.led)
+        old.is_stopped = is_back_first
+        if is_back_first:
+            old.hold("")
+        await asyncio.sleep(1.0)
+        stage.hub.faults = stage.target.faults = None
+        with pytest.raises(FederateError, match=r"was taken by|another led"):
+            await leaving
         assert [
             c
             for c in stage.target.writes()
             if c.resource in (CONFIGMAPS, NAMESPACES) and c.client.startswith(COMMAND)
         ] == []
-        stage.hub.edit(LEASES, LEASE, lambda o: o["spec"].update(holderIdentity=""))
+        old.is_stopped = True
+        await task
+        if not is_back_first:
+            old.hold("")
         await stage.leave()
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_a_hub_that_is_away_for_a_while_is_waited_for() -> None:
+    """The lease runs out, and nobody else takes it: the command goes on."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        leaving = asyncio.create_task(stage.leave())
+        await until(lambda: any("namespaces in" in step for step in stage.said.steps))
+        stage.hub.faults = lambda c: LostRequest() if c.client.startswith(COMMAND) else None
+        await asyncio.sleep(2 * DURATION_SECONDS)
+        stage.hub.faults = None
+        await leaving
         assert stage.left_behind() == []
 
 
@@ -553,6 +652,39 @@ async def test_the_wait_for_namespaces_is_paid_once() -> None:
         await stage.leave()
         assert IN_FLIGHT_SECONDS <= stage.clock() - began < 2 * IN_FLIGHT_SECONDS
         assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_no_wait_is_silent() -> None:
+    """Whatever lasts longer than two seconds says each second what it waits for."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        began = stage.clock()
+        await stage.leave()
+        times = [began, *(at for at, _, _ in stage.said.at), stage.clock()]
+    assert max(b - a for a, b in itertools.pairwise(times)) <= 2.0
+    counted = [left for _, state, left in stage.said.at if "looked at again" in state]
+    assert counted[0] > 30
+    assert counted == sorted(counted, reverse=True)
+
+
+@virtual_time
+async def test_an_answer_that_is_long_in_coming_is_told() -> None:
+    """A cluster that hangs is named by its step, not by silence."""
+    said = Said()
+    async with looking(said, "looking at edge"):
+        await asyncio.sleep(3.5)
+    assert said.states == [NO_ANSWER] * 3
+    with pytest.raises(FederateError, match="not yet"):
+        await Patience(0.0, said).until("x", _slow_failure)
+    assert said.states == [NO_ANSWER] * 5
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "ticking"]
+
+
+async def _slow_failure() -> str:
+    await asyncio.sleep(2.5)
+    raise FederateError("not yet")
 
 
 @virtual_time
@@ -666,6 +798,16 @@ async def killed_and_repeated(number: int, *, late: bool, with_federate: bool) -
 
 async def _kill_and_repeat(stage: LeaveStage, number: int, *, late: bool) -> int:
     before = stage.foreign()
+    wrong: list[str] = []
+
+    def see(change: Change) -> None:
+        if change.resource == NODES and change.key == NODE and change.new is None:
+            wrong.extend(one for one in stage.left_behind() if one.startswith("target"))
+            holder = spec_of(stage.hub.read(LEASES, LEASE)).get("holderIdentity") or "nobody"
+            if not holder.startswith(COMMAND):
+                wrong.append(f"the lease is held by {holder}")
+
+    stage.hub.store.watches.append(Eyes(see))
     killer = Killer(stage, number, late=late)
     stage.hub.faults = stage.target.faults = killer
     leaving = asyncio.create_task(stage.leave())
@@ -681,6 +823,7 @@ async def _kill_and_repeat(stage: LeaveStage, number: int, *, late: bool) -> int
     # What never had a mirror may be left to the hub's pod GC.
     left = [one for one in stage.left_behind() if one != "hub pod default/daemon"]
     assert left == [], f"killed at request {number}"
+    assert wrong == [], f"when the Node went, killed at request {number}"
     assert stage.foreign() == before, f"killed at request {number}"
     return killer.calls
 

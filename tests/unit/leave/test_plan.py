@@ -101,7 +101,7 @@ def test_what_leaving_means_is_said_before() -> None:
     assert "bare pods: default/bare" in text
     assert "emptyDir volumes are lost: default/local" in text
     assert "hub-x-default" in text
-    assert "the Node last" in text
+    assert "then its Node, and its leases" in text
     assert "gone already" in describe(found(), target_name="edge")[0]
 
 
