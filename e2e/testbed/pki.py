@@ -82,6 +82,32 @@ class Authority:
         return write_pair(self._folder, file, builder.sign(self._key, hashes.SHA256()), key)
 
 
+def issue_client_for(
+    seconds: float, *, by: KeyPair, folder: Path, file: str, user: str, groups: Sequence[str] = ()
+) -> KeyPair:
+    """Issue a client certificate that ends soon, by an authority that was written before.
+
+    It began long enough ago that its end is near from the first moment on.
+    """
+    now = datetime.datetime.now(datetime.UTC)
+    ends = datetime.timedelta(seconds=seconds)
+    authority = x509.load_pem_x509_certificate(by.certificate.read_bytes())
+    signing = serialization.load_pem_private_key(by.key.read_bytes(), password=None)
+    assert isinstance(signing, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject(user, groups))
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - max(CLOCK_SLACK, 10 * ends))
+        .not_valid_after(now + ends)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    )
+    return write_pair(folder, file, builder.sign(signing, hashes.SHA256()), key)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pki:
     """Everything a control plane needs to trust and be trusted."""
