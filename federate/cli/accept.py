@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from federate.cli.clusters import opened, run_once
-from federate.cli.options import Complaints, find_hub
+from federate.cli.options import Complaints
+from federate.cli.places import CONFIG_HELP, read_places
+from federate.cli.sources import Typed
 from federate.cli.view import is_virtual_node
 from federate.errors import ConfigError
 from federate.model.marks import ACCEPT_TARGET_ANNOTATION, NODE_HUB_ANNOTATION, Scope, record_of
@@ -56,6 +58,7 @@ class Offered:
 
 def accept(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The virtual node.")],
+    config: Annotated[str | None, typer.Option(metavar="FILE", help=CONFIG_HELP)] = None,
     hub: Annotated[str | None, typer.Option(metavar="PATH", help="The hub's kubeconfig.")] = None,
     hub_context: Annotated[
         str | None, typer.Option(metavar="NAME", help="A context other than the current one.")
@@ -67,11 +70,17 @@ def accept(
     For a node that says TargetChanged. The running federate carries it out.
     """
     complaints = Complaints()
-    file: Path | None = None
-    with complaints.about("--hub"):
-        file = find_hub(hub, environ=os.environ, home=Path.home())
+    typed = Typed(
+        environ=os.environ, home=Path.home(), config=config, hub=hub, hub_context=hub_context
+    )
+    places = read_places(complaints, typed)
+    if config is not None:
+        with complaints.about("NODE"):
+            places.require(node)
     complaints.raise_any()
-    run_once(_accept(file, hub_context, node, (lambda: True) if yes else _confirmed))
+    found = places.settings
+    may_accept = (lambda: True) if yes else _confirmed
+    run_once(_accept(found.hub_kubeconfig, found.hub_context, node, may_accept))
 
 
 def _confirmed() -> bool:

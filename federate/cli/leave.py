@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from federate.cli.clusters import opened, run_once
-from federate.cli.options import Complaints, TargetOption, find_hub, parse_targets
+from federate.cli.options import Complaints, TargetOption, parse_targets
+from federate.cli.places import CONFIG_HELP, Places, read_places
+from federate.cli.sources import Typed
 from federate.errors import ConfigError, FederateError, TargetChanged, Unreachable
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ def leave(  # noqa: PLR0913 - one parameter for each option
     target: Annotated[
         str | None, typer.Option(metavar="NODE=PATH[@CONTEXT]", help="The node and its target.")
     ] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help=CONFIG_HELP)] = None,
     namespaces: Annotated[
         str,
         typer.Option(
@@ -66,8 +69,9 @@ def leave(  # noqa: PLR0913 - one parameter for each option
         ),
     ] = None,
     leader_lease_namespace: Annotated[
-        str, typer.Option(metavar="NAMESPACE", help="As federate runs with it.")
-    ] = LEASE_NAMESPACE,
+        str | None,
+        typer.Option(metavar="NAMESPACE", help="As federate runs with it. Without it kube-system."),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Delete bare pods too, which nobody replaces.")
     ] = False,
@@ -97,14 +101,24 @@ def leave(  # noqa: PLR0913 - one parameter for each option
     meanwhile makes no difference; afterwards remove the node from its configuration.
     """
     complaints = Complaints()
-    file: Path | None = None
+    typed = Typed(
+        environ=os.environ,
+        home=Path.home(),
+        config=config,
+        hub=hub,
+        hub_context=hub_context,
+        hub_identity=hub_identity,
+        leader_lease_namespace=leader_lease_namespace,
+    )
+    places = read_places(complaints, typed)
+    given = places.settings
     option: TargetOption | None = None
-    with complaints.about("--hub"):
-        file = find_hub(hub, environ=os.environ, home=Path.home())
-    with complaints.about("--target"):
-        option = _parse_target(target, node, abandon=abandon)
+    with complaints.about("--target" if target or places.file is None else "NODE"):
+        if config is not None and target is None:
+            places.require(node)
+        option = _choose(places, node, target, abandon=abandon)
     with complaints.about("--confirm"):
-        _check_words(confirm, node, hub_identity, abandon=abandon)
+        _check_words(confirm, node, given.hub_identity, abandon=abandon)
     complaints.raise_any()
     from federate.leave.drain import DrainRules
 
@@ -115,12 +129,16 @@ def leave(  # noqa: PLR0913 - one parameter for each option
         yes=yes,
         words=confirm or "",
         namespaces=tuple(name.strip() for name in namespaces.split(",") if name.strip()),
-        hub_identity=hub_identity or "",
-        lease_namespace=leader_lease_namespace,
+        hub_identity=given.hub_identity or "",
+        lease_namespace=given.leader_lease_namespace,
+        config=places.file.path if places.file is not None and places.has(node) else None,
         timeout_seconds=timeout,
         rules=DrainRules(force=force, grace_seconds=None if grace_period < 0 else grace_period),
     )
-    run_once(_leave(file, hub_context, option, request))
+    may_be_gone = abandon and target is None
+    run_once(
+        _leave(given.hub_kubeconfig, given.hub_context, option, request, may_be_gone=may_be_gone)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +157,8 @@ class Request:
     """What the hub is called in marks; "": the uid of its kube-system namespace."""
     lease_namespace: str = LEASE_NAMESPACE
     timeout_seconds: float = 0
+    config: Path | None = None
+    """The file that has the virtual node."""
 
     @property
     def hub_words(self) -> str:
@@ -151,13 +171,18 @@ class Request:
         return f"abandon {self.node_name}"
 
 
-def _parse_target(text: str | None, node: str, *, abandon: bool) -> TargetOption | None:
+def _choose(places: Places, node: str, text: str | None, *, abandon: bool) -> TargetOption | None:
+    """Find the target: by the flag, else in the file. One that is abandoned may be gone."""
+    if text is None and abandon:
+        with suppress(ConfigError):
+            return places.target(node) if places.has(node) else None
+        return None
     if text is None:
-        if abandon:
-            return None
+        if places.file is not None:
+            return places.target(node)
         raise ConfigError(
-            "missing; expected NODE=PATH, for what is in the target is removed. If the target is "
-            "gone for good: --abandon"
+            "missing; expected NODE=PATH, or --config FILE, for what is in the target is removed. "
+            "If the target is gone for good: --abandon"
         )
     (option,) = parse_targets([text])
     if option.name != node:
@@ -178,13 +203,24 @@ def _check_words(words: str | None, node: str, hub: str | None, *, abandon: bool
 
 
 async def _leave(
-    file: Path | None, context: str | None, option: TargetOption | None, request: Request
+    file: Path | None,
+    context: str | None,
+    option: TargetOption | None,
+    request: Request,
+    *,
+    may_be_gone: bool,
 ) -> None:
     from rich.console import Console
 
-    async with opened(file, name="hub", context=context) as hub, _target(option) as target:
+    from federate.leave.waiting import looking
+
+    async with (
+        opened(file, name="hub", context=context) as hub,
+        _target(option, may_be_gone=may_be_gone) as target,
+    ):
         with closing(Lines(Console(highlight=False))) as progress:
-            ports = await prepare(hub, request, progress)
+            async with looking(progress, "looking at the hub"):
+                ports = await prepare(hub, request, progress)
             if request.abandon:
                 await abandon_target(ports, target, request)
             elif target is not None:
@@ -192,11 +228,23 @@ async def _leave(
 
 
 @asynccontextmanager
-async def _target(option: TargetOption | None) -> AsyncIterator[ClusterClient | None]:
-    if option is None:
-        yield None
-        return
-    async with opened(option.kubeconfig, name=option.name, context=option.context) as target:
+async def _target(
+    option: TargetOption | None, *, may_be_gone: bool
+) -> AsyncIterator[ClusterClient | None]:
+    """Open the target; None where none is given, or where it is of no use and nobody asked for it.
+
+    `may_be_gone`: the file has it, and it is to be abandoned.
+    """
+    async with AsyncExitStack() as stack:
+        target: ClusterClient | None = None
+        if option is not None:
+            place = opened(option.kubeconfig, name=option.name, context=option.context)
+            try:
+                target = await stack.enter_async_context(place)
+            except ConfigError as error:
+                if not may_be_gone:
+                    raise
+                typer.echo(f"Whether {option.name} answers is not asked: {error}")
         yield target
 
 
@@ -230,15 +278,17 @@ async def leave_target(ports: LeavePorts, target: ClusterPort, request: Request)
     from federate.leave.leaving import Leaving
     from federate.leave.plan import describe
     from federate.leave.survey import TargetGuard, TargetSurvey, known_namespaces, survey_hub
-    from federate.leave.waiting import Patience
+    from federate.leave.waiting import Patience, looking
 
     name = request.node_name
-    found = await survey_hub(ports.hub, name, ports.lease_key, hub_id=ports.hub_id)
+    async with looking(ports.progress, "looking at the hub"):
+        found = await survey_hub(ports.hub, name, ports.lease_key, hub_id=ports.hub_id)
     found = replace(found, recorded=(*found.recorded, *request.namespaces))
     try:
-        await TargetGuard(ports.hub, target, found).confirm()
-        survey = TargetSurvey(target, found.scope, known_namespaces(found))
-        found = replace(found, mirrors=await survey.mirrors(), anchors=await survey.anchors())
+        async with looking(ports.progress, f"looking at {target.name}"):
+            await TargetGuard(ports.hub, target, found).confirm()
+            survey = TargetSurvey(target, found.scope, known_namespaces(found))
+            found = replace(found, mirrors=await survey.mirrors(), anchors=await survey.anchors())
     except TargetChanged:
         raise  # it answers: no reason to abandon it
     except Unreachable as error:
@@ -267,7 +317,7 @@ async def leave_target(ports: LeavePorts, target: ClusterPort, request: Request)
         patience=Patience(request.timeout_seconds, ports.progress),
     )
     await leaving.run()
-    typer.echo(how_it_ended(name))
+    typer.echo(how_it_ended(name, request.config))
 
 
 async def abandon_target(ports: LeavePorts, target: ClusterPort | None, request: Request) -> None:
@@ -280,17 +330,19 @@ async def abandon_target(ports: LeavePorts, target: ClusterPort | None, request:
     from federate.leave.abandoning import Abandoning, answers, says_reachable
     from federate.leave.plan import describe_abandoned
     from federate.leave.survey import survey_hub
-    from federate.leave.waiting import Patience
+    from federate.leave.waiting import Patience, looking
 
     name = request.node_name
-    found = await survey_hub(ports.hub, name, ports.lease_key, hub_id=ports.hub_id)
+    async with looking(ports.progress, "looking at the hub"):
+        found = await survey_hub(ports.hub, name, ports.lease_key, hub_id=ports.hub_id)
     if found.is_nothing:
         typer.echo(f"Nothing to do: {name} is left already.")
         return
     _print(describe_abandoned(found, target_name=name))
     is_alive = says_reachable(found.node)
     if target is not None and not is_alive:
-        is_alive = await answers(ports.hub, target, found)
+        async with looking(ports.progress, f"looking whether {target.name} answers"):
+            is_alive = await answers(ports.hub, target, found)
     if not request.dry_run and is_alive and not _spoken(request):
         raise ConfigError(
             f"the target of {name} answers: federate leave {name} --target {name}=PATH cleans it. "
@@ -301,7 +353,7 @@ async def abandon_target(ports: LeavePorts, target: ClusterPort | None, request:
         return
     patience = Patience(request.timeout_seconds, ports.progress)
     await Abandoning(found, ports, patience).run()
-    typer.echo(how_it_ended(name))
+    typer.echo(how_it_ended(name, request.config))
 
 
 def _refuse_a_hub_only_said(ports: LeavePorts, found: Found, request: Request) -> None:
@@ -322,10 +374,15 @@ def _refuse_a_hub_only_said(ports: LeavePorts, found: Found, request: Request) -
 async def _refuse_a_second_leader(ports: LeavePorts, found: Found, request: Request) -> None:
     """Find out whether a federate leads by a lease in another namespace: we would not see it."""
     from federate.leave.survey import leads_elsewhere
+    from federate.leave.waiting import looking
 
     if request.dry_run:
         return
-    if await leads_elsewhere(ports.hub, found, ports.lease_key, now=ports.now):
+    async with looking(
+        ports.progress, f"looking whether somebody keeps {found.scope.node_name} alive"
+    ):
+        is_led = await leads_elsewhere(ports.hub, found, ports.lease_key, now=ports.now)
+    if is_led:
         raise FederateError(
             f"there is no leader lease {ports.lease_key}, but somebody keeps "
             f"{request.node_name} alive: by a lease in another namespace. Give "
@@ -359,11 +416,12 @@ def _goes_on(request: Request, question: str, *, is_said: bool = False) -> bool:
     return False
 
 
-def how_it_ended(node_name: str) -> str:
-    """Say that all is done, and what is left to a person."""
+def how_it_ended(node_name: str, config: Path | None) -> str:
+    """Say that all is done, and what is left to a person; `config` is the file that has it."""
+    where = "federate's configuration" if config is None else str(config)
     return (
-        f"Left {node_name}. Now remove it from federate's configuration: a federate that is "
-        "started with it registers the node again."
+        f"Left {node_name}. Now remove it from {where}: a federate that is started with it "
+        "registers the node again."
     )
 
 
@@ -395,17 +453,18 @@ class Lines:
             self._drawn = self._console.status(step)
             self._drawn.start()
 
-    def now(self, state: str) -> None:
-        """Say how far that is."""
+    def now(self, state: str, *, left_seconds: int = 0) -> None:
+        """Say how far that is; a wait of known length is counted down at a terminal."""
         from rich.markup import escape
 
+        said = f"{state} ({left_seconds} s left)" if left_seconds else state
         if self._drawn is not None:
-            self._drawn.update(escape(f"{self._step}: {state}"))
+            self._drawn.update(escape(f"{self._step}: {said}"))
             return
         waited = self._clock() - self._told_at
         is_first = not self._said and waited >= SHOWN_AFTER_SECONDS
         if is_first or (state != self._said and waited >= TOLD_EVERY_SECONDS):
-            typer.echo(f"  {self._step}: {state}")
+            typer.echo(f"  {self._step}: {said}")
             self._said, self._told_at = state, self._clock()
 
     def done(self) -> None:

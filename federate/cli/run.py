@@ -17,7 +17,15 @@ import typer
 
 from federate import __version__
 from federate.cli.options import Complaints
-from federate.cli.sources import Overrides, Typed, combine, find_config, read_config, read_overrides
+from federate.cli.sources import (
+    Overrides,
+    Typed,
+    combine,
+    find_config,
+    read_bytes,
+    read_config,
+    read_overrides,
+)
 from federate.config.values import DEFAULT_LISTEN, LOG_FORMATS, LOG_LEVELS
 from federate.errors import ConfigError
 from federate.model.pods import VIRTUAL_NODE_TAINT_KEY
@@ -188,7 +196,7 @@ def read_settings(typed: Typed) -> tuple[Settings, Following | None]:
     try:
         path = find_config(typed)
         if path is not None:
-            content = _read_bytes(path)
+            content = read_bytes(path)
             file = read_config(path, content)
             _check_files(file, over)
     except ConfigError as error:
@@ -211,13 +219,6 @@ def _check_files(file: Configuration, over: Overrides) -> None:
     missing = file.missing_files(but_hub=over.hub_file is not None, but_nodes=skipped)
     if missing:
         raise ConfigError("\n".join(missing))
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _follow(path: Path, content: bytes, over: Overrides) -> Following:

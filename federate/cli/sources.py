@@ -186,6 +186,18 @@ def find_config(typed: Typed) -> Path | None:
     raise ConfigError(f"{about}: {said}; expected a YAML file of kind Federation")
 
 
+def read_bytes(path: Path) -> bytes:
+    """Read a configuration file's content.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
 def read_config(path: Path, content: bytes) -> Configuration:
     """Read a configuration file.
 

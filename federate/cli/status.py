@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from federate.cli.clusters import opened, run_once
-from federate.cli.options import Complaints, OutputFormat, find_hub
+from federate.cli.options import Complaints, OutputFormat
+from federate.cli.places import CONFIG_HELP, read_places
+from federate.cli.sources import Typed
 from federate.cli.view import (
     SHOWN_WAITING,
     HubView,
@@ -24,6 +26,7 @@ from federate.cli.view import (
     view_of,
 )
 from federate.errors import ClusterError, ConfigError, Forbidden, NotFound
+from federate.model.marks import LEAVING_ANNOTATION, LEFT_ANNOTATION
 from federate.model.naming import leader_lease_name
 from federate.model.objects import JsonDict, ObjectKey, key_of
 from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TYPE
@@ -49,18 +52,17 @@ VIRTUAL_NODES = f"{NODE_TYPE_LABEL}={VIRTUAL_NODE_TYPE}"
 
 
 def status(
+    config: Annotated[str | None, typer.Option(metavar="FILE", help=CONFIG_HELP)] = None,
     hub: Annotated[str | None, typer.Option(metavar="PATH", help="The hub's kubeconfig.")] = None,
     hub_context: Annotated[
         str | None, typer.Option(metavar="NAME", help="A context other than the current one.")
     ] = None,
     leader_lease_namespace: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="NAMESPACE",
-            envvar="FEDERATE_LEADER_LEASE_NAMESPACE",
-            help="Where the leader leases are.",
+            metavar="NAMESPACE", help="Where the leader leases are. Without it kube-system."
         ),
-    ] = LEASE_NAMESPACE,
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Draw again every 2 s until Ctrl-C.")
     ] = False,
@@ -75,19 +77,26 @@ def status(
     if watch and output is OutputFormat.JSON:
         raise ConfigError("--watch draws tables; expected it without -o json")
     complaints = Complaints()
-    file: Path | None = None
-    with complaints.about("--hub"):
-        file = find_hub(hub, environ=os.environ, home=Path.home())
+    typed = Typed(
+        environ=os.environ,
+        home=Path.home(),
+        config=config,
+        hub=hub,
+        hub_context=hub_context,
+        leader_lease_namespace=leader_lease_namespace,
+    )
+    found = read_places(complaints, typed).settings
     complaints.raise_any()
+    file, context, leases = found.hub_kubeconfig, found.hub_context, found.leader_lease_namespace
     from rich.console import Console
 
     console = Console(highlight=False)
     if watch:
         try:
-            run_once(_watch(file, hub_context, leader_lease_namespace, console))
+            run_once(_watch(file, context, leases, console))
         except KeyboardInterrupt:
             return
-    view = run_once(_look(file, hub_context, leader_lease_namespace))
+    view = run_once(_look(file, context, leases))
     if output is OutputFormat.JSON:
         typer.echo(json.dumps(view.as_json(), indent=2))
     else:
@@ -131,13 +140,30 @@ async def read_hub(
     listings = await asyncio.gather(
         *(hub.list(PODS, field_selector=f"spec.nodeName={name}") for name in names)
     )
-    leases = await asyncio.gather(*(_lease_of(hub, lease_namespace, name) for name in names))
     return view_of(
         nodes,
         {name: found.items for name, found in zip(names, listings, strict=True)},
-        {name: lease for name, lease in zip(names, leases, strict=True) if lease is not None},
+        await _leases(hub, lease_namespace, names),
         now=now,
     )
+
+
+async def _leases(hub: ClusterPort, namespace: str, names: Sequence[str]) -> dict[str, JsonDict]:
+    """Read leader leases by node name, also of those that have no Node any more.
+
+    Who may not list them sees those of the virtual nodes.
+    """
+    prefix = leader_lease_name("")
+    try:
+        listed = await hub.list(LEASES, namespace=namespace)
+    except (NotFound, Forbidden):
+        leases = await asyncio.gather(*(_lease_of(hub, namespace, name) for name in names))
+        return {name: one for name, one in zip(names, leases, strict=True) if one is not None}
+    return {
+        key_of(lease).name.removeprefix(prefix): lease
+        for lease in listed.items
+        if key_of(lease).name.startswith(prefix)
+    }
 
 
 async def _lease_of(hub: ClusterPort, namespace: str, node_name: str) -> JsonDict | None:
@@ -152,6 +178,8 @@ def draw(view: HubView) -> RenderableType:
     """Draw the tables, or say how to begin where there is no virtual node."""
     from rich.console import Group
 
+    if not view.nodes and view.left:
+        return Group(*_told_of_leaving(view))
     if not view.nodes:
         return _plain(
             "This hub has no virtual node of federate. Begin: "
@@ -160,12 +188,55 @@ def draw(view: HubView) -> RenderableType:
     parts: list[RenderableType] = [_table(_NODE_HEADS, (node_row(node) for node in view.nodes))]
     # Under the table: there a message has the width of the terminal, and can be copied.
     parts += [_plain(f"{node.name}: {node.message}") for node in view.nodes if node.message]
+    parts += _told_of_leaving(view)
     if view.waiting:
         shown = view.waiting[:SHOWN_WAITING]
         parts += [_plain(""), _table(_WAITING_HEADS, (waiting_row(pod) for pod in shown))]
         if more := len(view.waiting) - len(shown):
             parts.append(_plain(f"and {more} more that wait"))
     return Group(*parts)
+
+
+def _told_of_leaving(view: HubView) -> list[RenderableType]:
+    told = [(node.name, how_left(node)) for node in view.nodes]
+    told += [(name, how_gone(name)) for name in view.left]
+    return [_plain(f"{name} {said}") for name, said in told if said]
+
+
+def how_left(node: NodeView) -> str:
+    """Say how far a virtual node is left, and the next step; "" where nobody leaves it."""
+    name = node.name
+    if node.left_since:
+        is_led = node.leader and node.leader_silent_seconds is None
+        if is_led:
+            return f"is being left since {node.left_since}: {describe_holder(node.leader)} is at it"
+        return (
+            f"is retired since {node.left_since}, and nobody leads it: federate leave {name} again "
+            f"goes on. {_use_again(name)}"
+        )
+    if node.leaving_since:
+        return (
+            f"is being left since {node.leaving_since}: nothing new is mirrored. federate leave "
+            f"{name} goes on, should nobody be at it. To call it off, stop that, then kubectl "
+            f"uncordon {name}; kubectl annotate node {name} {LEAVING_ANNOTATION}-"
+        )
+    return ""
+
+
+def how_gone(name: str) -> str:
+    """Say what is left of a virtual node whose Node is gone, and the next step."""
+    return (
+        f"was left but for its leader lease: federate leave {name} again removes it, and says that "
+        "all is done. Until then no federate serves that name"
+    )
+
+
+def _use_again(name: str) -> str:
+    return (
+        "To use it again: kubectl "
+        f"annotate lease -n NAMESPACE {leader_lease_name(name)} {LEFT_ANNOTATION}-; kubectl "
+        f"annotate node {name} {LEAVING_ANNOTATION}-; kubectl uncordon {name}; start federate anew"
+    )
 
 
 _NODE_HEADS = ("NODE", "READY", "TARGET", "AGE", "PODS", "CPU", "MEMORY", "LEADER")
@@ -180,7 +251,7 @@ def node_row(node: NodeView) -> tuple[str, ...]:
     counts = ", ".join(f"{count} {phase.lower()}" for phase, count in node.pods.items())
     return (
         node.name,
-        node.ready,
+        _ready(node),
         f"{target} ({node.reason})" if node.reason else target,
         format_age(node.age_seconds),
         f"{counts or '0'} / {node.allocatable.get('pods', '?')}",
@@ -188,6 +259,12 @@ def node_row(node: NodeView) -> tuple[str, ...]:
         _share(node, "memory"),
         _leader(node),
     )
+
+
+def _ready(node: NodeView) -> str:
+    if node.left_since:
+        return f"{node.ready},retired"
+    return f"{node.ready},leaving" if node.leaving_since else node.ready
 
 
 def _share(node: NodeView, resource: str) -> str:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from federate.cli.clusters import opened, run_once
-from federate.cli.options import Complaints, TargetOption, find_hub, parse_targets
+from federate.cli.options import Complaints, TargetOption, parse_targets
+from federate.cli.places import CONFIG_HELP, Places, read_places
+from federate.cli.sources import Typed
 from federate.errors import ClusterError, ConfigError, FederateError
 
 if TYPE_CHECKING:
@@ -27,11 +29,18 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: federate sweep --hub hub.yaml --target edge=target.yaml --dry-run"
 
 
-def sweep(
+def sweep(  # noqa: PLR0913 - one parameter for each option
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NODE]", help="The virtual node, where neither --target nor the file tells."
+        ),
+    ] = None,
     target: Annotated[
-        str,
+        str | None,
         typer.Option(metavar="NAME=PATH[@CONTEXT]", help="The virtual node and its target."),
-    ],
+    ] = None,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help=CONFIG_HELP)] = None,
     hub: Annotated[str | None, typer.Option(metavar="PATH", help="The hub's kubeconfig.")] = None,
     hub_context: Annotated[
         str | None, typer.Option(metavar="NAME", help="A context other than the current one.")
@@ -40,7 +49,6 @@ def sweep(
         str | None,
         typer.Option(
             metavar="NAME",
-            envvar="FEDERATE_HUB_IDENTITY",
             help="What marks call the hub, where federate was given another name than its uid.",
         ),
     ] = None,
@@ -59,18 +67,43 @@ def sweep(
     A running federate does this by itself.
     """
     complaints = Complaints()
-    file: Path | None = None
-    options: tuple[TargetOption, ...] = ()
-    with complaints.about("--hub"):
-        file = find_hub(hub, environ=os.environ, home=Path.home())
-    with complaints.about("--target"):
-        options = parse_targets([target])
+    typed = Typed(
+        environ=os.environ,
+        home=Path.home(),
+        config=config,
+        hub=hub,
+        hub_context=hub_context,
+        hub_identity=hub_identity,
+    )
+    places = read_places(complaints, typed)
+    options: list[TargetOption] = []
+    with complaints.about("--target" if target or places.file is None else "NODE"):
+        options.append(_choose(places, node, target))
     complaints.raise_any()
+    found = places.settings
     may_delete = None if dry_run else (lambda count: yes or _confirmed(count))
     names = tuple(name.strip() for name in namespaces.split(",") if name.strip())
     run_once(
-        _sweep(file, hub_context, options[0], may_delete, names or ("",), hub_identity or None)
+        _sweep(
+            found.hub_kubeconfig,
+            found.hub_context,
+            options[0],
+            may_delete,
+            names or ("",),
+            found.hub_identity,
+        )
     )
+
+
+def _choose(places: Places, node: str | None, target: str | None) -> TargetOption:
+    if target is not None:
+        (option,) = parse_targets([target])
+        if node not in (None, option.name):
+            raise ConfigError(f"{option.name} is not {node}; expected {node}=PATH")
+        return option
+    if places.file is None:
+        raise ConfigError("missing; expected NAME=PATH, or --config FILE")
+    return places.target(node or places.only_node())
 
 
 def _confirmed(count: int) -> bool:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from federate.model.instants import parse_instant
-from federate.model.marks import NODE_HUB_ANNOTATION
+from federate.model.marks import LEAVING_ANNOTATION, LEFT_ANNOTATION, NODE_HUB_ANNOTATION
 from federate.model.objects import (
     JsonObject,
     ObjectKey,
@@ -54,6 +54,10 @@ class NodeView:
     leader: str
     leader_silent_seconds: float | None
     """Since the leader's last renewal, where that is longer than the lease lasts; else None."""
+    leaving_since: str = ""
+    """Since when nothing new is mirrored: `federate leave` marked the Node."""
+    left_since: str = ""
+    """Since when no federate leads it any more: `federate leave` marked the leader lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,8 @@ class HubView:
 
     nodes: tuple[NodeView, ...]
     waiting: tuple[WaitingPod, ...]
+    left: tuple[str, ...] = ()
+    """Virtual nodes of which nothing is there any more but their leader lease, marked."""
 
     def as_json(self) -> dict[str, Any]:
         """Return what `-o json` prints."""
@@ -93,6 +99,8 @@ def view_of(
     now: datetime,
 ) -> HubView:
     """Put together what is shown; `pods` and `leases` by node name."""
+    nodes = list(nodes)
+    present = {key_of(node).name for node in nodes}
     ours = sorted((node for node in nodes if is_virtual_node(node)), key=key_of)
     waiting = [
         _waiting(pod, key_of(node).name, now)
@@ -107,6 +115,7 @@ def view_of(
             for node in ours
         ),
         waiting=tuple(waiting),
+        left=tuple(sorted(n for n, one in leases.items() if n not in present and _left(one))),
     )
 
 
@@ -135,7 +144,13 @@ def _node(
         allocatable=_readable(parse_amounts(status_of(node).get("allocatable"))),
         leader=leader,
         leader_silent_seconds=silent_seconds,
+        leaving_since=annotations_of(node).get(LEAVING_ANNOTATION, ""),
+        left_since=_left(lease),
     )
+
+
+def _left(lease: JsonObject | None) -> str:
+    return annotations_of(lease or {}).get(LEFT_ANNOTATION, "")
 
 
 def _ready(node: JsonObject, condition: JsonObject) -> str:

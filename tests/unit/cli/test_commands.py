@@ -152,6 +152,25 @@ def test_without_a_terminal_nobody_can_confirm(serve: Serve, capsys: Captured) -
     assert deleted == []
 
 
+def test_the_file_of_a_run_is_enough(serve: Serve, tmp_path: Path, capsys: Captured) -> None:
+    """`--config` tells each command where hub and target are."""
+    (hub, _), (target, deleted) = serve(HUB_ANSWERS), serve(TARGET_ANSWERS)
+    file = tmp_path / "federation.yaml"
+    content = {
+        "apiVersion": "federate.dev/v1alpha1",
+        "kind": "Federation",
+        "hub": {"kubeconfig": hub},
+        "virtualNodes": [{"nodeName": "edge", "target": {"kubeconfig": target}}],
+    }
+    file.write_text(json.dumps(content))
+    assert main(["status", "--config", str(file)]) == 0
+    assert "edge" in capsys.readouterr().out
+    assert main(["sweep", "--config", str(file), "--yes"]) == 0
+    assert deleted == ["/api/v1/namespaces/default/pods/a"]
+    assert main(["accept", "edge", "--config", str(file)]) == 1
+    assert "get Node edge at hub" in capsys.readouterr().err  # these answers have none
+
+
 def test_a_taken_port_ends_run_before_it_begins(tmp_path: Path, capsys: Captured) -> None:
     """`federate run` says that its port is taken, with exit code 2."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -356,6 +356,26 @@ def test_what_lasts_is_shown_but_not_all_the_time(capsys: Captured) -> None:
     ]
 
 
+def test_a_wait_of_known_length_is_one_line_and_counted_down_at_a_terminal(
+    capsys: Captured,
+) -> None:
+    """Where no line can be drawn anew, it is said once how long it takes."""
+    for terminal in (False, True):
+        clock = ManualClock()
+        told, drawn = lines(clock, terminal=terminal)
+        told.begin("namespaces in edge")
+        for left in range(35, 0, -1):
+            told.now("looked at again", left_seconds=left)
+            clock.advance(1.0)
+        told.close()
+        if terminal:
+            assert "looked at again (1 s left)" in drawn.getvalue()
+            assert capsys.readouterr().out == ""
+        else:
+            shown = "  namespaces in edge: looked at again (33 s left)\n"
+            assert capsys.readouterr().out == shown
+
+
 def test_at_a_terminal_one_line_is_drawn_anew() -> None:
     """Words of servers are shown as they are, whatever rich takes for markup."""
     clock = ManualClock()

@@ -7,13 +7,15 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from federate.cli.status import draw, node_row, read_hub, waiting_row
+from federate.cli.status import draw, how_left, node_row, read_hub, waiting_row
 from federate.cli.view import HubView, NodeView, WaitingPod
-from federate.errors import Unreachable
+from federate.errors import Forbidden, Unreachable
+from federate.model.marks import LEAVING_ANNOTATION, LEFT_ANNOTATION
 from federate.model.objects import JsonDict
 from federate.model.resources import LEASES, NODES, PODS
 from tests.support.builders import pod
 from tests.support.clock import virtual_loop, virtual_time
+from tests.support.fakeclient import Call, Fault, Refuse
 from tests.support.fakecluster import FakeCluster
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
@@ -145,3 +147,74 @@ async def test_a_hub_that_is_down_is_an_error() -> None:
     hub.go_down()
     with pytest.raises(Unreachable):
         await read_hub(hub.client(), now=NOW)
+
+
+def marked_lease(**holder: str) -> JsonDict:
+    metadata = {
+        "name": "federate-edge",
+        "namespace": "kube-system",
+        "annotations": {LEFT_ANNOTATION: "2026-01-01T00:30:00Z"},
+    }
+    spec = {"leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:59:59.000000Z", **holder}
+    return {"metadata": metadata, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("is_marked", "holder", "word", "told"),
+    [
+        (False, "", "Ready,leaving", "is being left since 2026-01-01T00:29:00Z"),
+        (True, "", "Ready,retired", "federate leave edge again goes on"),
+        (True, "laptop", "Ready,retired", "laptop is at it"),
+    ],
+)
+@virtual_time
+async def test_a_virtual_node_that_is_left_says_how_far(
+    is_marked: bool, holder: str, word: str, told: str
+) -> None:
+    """A word beside READY, and below the table since when and what to do."""
+    hub = FakeCluster("hub", virtual_loop().time)
+    hub.add(NODES, leaving_node())
+    if is_marked:
+        hub.add(LEASES, marked_lease(**({"holderIdentity": holder} if holder else {})))
+    view = await read_hub(hub.client(), now=NOW)
+    assert node_row(view.nodes[0])[1] == word
+    assert told in " ".join(drawn(view).split())
+    assert view.as_json()["nodes"][0]["leaving_since"] == "2026-01-01T00:29:00Z"
+
+
+def leaving_node() -> JsonDict:
+    annotations = {"federate.dev/hub": "h", LEAVING_ANNOTATION: "2026-01-01T00:29:00Z"}
+    return {
+        "metadata": {
+            "name": "edge",
+            "annotations": annotations,
+            "labels": {"type": "virtual-kubelet"},
+        },
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+@virtual_time
+async def test_a_lease_that_was_left_behind_is_told_without_its_node() -> None:
+    """A command was killed right before the end; who may not list leases does not see it."""
+    hub = FakeCluster("hub", virtual_loop().time)
+    hub.add(LEASES, marked_lease())
+    hub.add(LEASES, {"metadata": {"name": "federate-idle", "namespace": "kube-system"}})
+    view = await read_hub(hub.client(), now=NOW)
+    assert view.left == ("edge",)
+    assert "edge was left but for its leader lease: federate leave edge again" in drawn(view)
+
+    def refuse(call: Call) -> Fault | None:
+        is_listed = (call.verb, call.resource) == ("list", LEASES)
+        return Refuse(Forbidden("no", status=403)) if is_listed else None
+
+    hub.faults = refuse
+    hub.add(NODES, leaving_node())
+    view = await read_hub(hub.client(), now=NOW)
+    assert view.nodes[0].left_since == "2026-01-01T00:30:00Z"
+    assert view.left == ()
+
+
+def test_a_node_that_nobody_leaves_says_nothing_of_it() -> None:
+    """No line more than before."""
+    assert how_left(edge()) == ""
