@@ -278,11 +278,12 @@ def _debuggers(applied: Applied, hub_pod: JsonObject, mirror: JsonObject) -> Ite
     needs = {c["name"]: needs_of({"ephemeralContainers": [c]}) for c in new}
     weaker = {c["name"]: _weaker(c, there.get(c["name"])) for c in new}
     welcome = [c for c in new if not needs[c["name"]] and not weaker[c["name"]]]
-    if welcome:
-        missing = [container for container in welcome if container["name"] not in there]
-        names = [*known, *(container["name"] for container in welcome)]
-        spec = {"ephemeralContainers": missing} if missing else {}
-        yield _update(Part.DEBUGGERS, spec, {**applied, Part.DEBUGGERS: names})
+    for container in welcome:
+        # Each by itself: one that the target refuses must not hold up the next `kubectl debug`.
+        name = container["name"]
+        spec = {} if name in there else {"ephemeralContainers": [container]}
+        after = {**applied, Part.DEBUGGERS: [*known, name]}
+        yield replace(_update(Part.DEBUGGERS, spec, after), what=f"{Part.DEBUGGERS} {name}")
     needy = {name: needed for name, needed in needs.items() if needed}
     if needy:
         yield Update(what=f"{Part.DEBUGGERS} with needs", refusal=debugger_refusal(needy))

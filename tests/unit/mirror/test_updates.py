@@ -75,15 +75,20 @@ def only(updates: tuple[Update, ...]) -> Update:
     return updates[0]
 
 
+def carried_out(update: Update, mirror: JsonDict) -> JsonDict:
+    """Return the mirror after one update, as an API server would have it."""
+    mirror = apply_strategic_patch(mirror, update_patch(update, mirror).body, kind="Pod")
+    if update.subresource:
+        mirror = apply_strategic_patch(mirror, record_patch(update, mirror).body, kind="Pod")
+    return mirror
+
+
 def settled(hub: JsonObject, mirror: JsonDict, limit: int = 9) -> tuple[JsonDict, list[Update]]:
     """Carry out what is pending, one after the other, as API servers would."""
     done: list[Update] = []
     while updates := pending_updates(hub, mirror, RULES):
-        update = updates[0]
-        mirror = apply_strategic_patch(mirror, update_patch(update, mirror).body, kind="Pod")
-        if update.subresource:
-            mirror = apply_strategic_patch(mirror, record_patch(update, mirror).body, kind="Pod")
-        done.append(update)
+        done.append(updates[0])
+        mirror = carried_out(updates[0], mirror)
         assert len(done) < limit, "it does not come to rest"
     return mirror, done
 
@@ -255,6 +260,24 @@ def test_a_second_debug_container_leaves_the_first_alone() -> None:
     assert only(pending_updates(hub, mirror, RULES)).spec == {"ephemeralContainers": [second]}
 
 
+def test_a_debug_container_that_is_refused_does_not_hold_up_the_next() -> None:
+    """Each is a request of its own, told apart from the others; order does not matter."""
+    refused, second = {"name": "refused", "image": "a"}, {"name": "second", "image": "b"}
+    mirror = created(app())
+    hub = debugging(refused, second)
+    updates = pending_updates(hub, mirror, RULES)
+    assert [u.what for u in updates] == [
+        "ephemeralContainers refused",
+        "ephemeralContainers second",
+    ]
+    assert [u.spec["ephemeralContainers"] for u in updates] == [[refused], [second]]
+    after = carried_out(updates[1], mirror)
+    left = only(pending_updates(hub, after, RULES))
+    assert left.spec == {"ephemeralContainers": [refused]}
+    whole, _ = settled(hub, after)
+    assert [c["name"] for c in whole["spec"]["ephemeralContainers"]] == ["second", "refused"]
+
+
 def test_a_debug_container_that_was_added_before_a_crash_is_only_recorded() -> None:
     """Sent again after admission changed it, it would be refused as a change."""
     mirror = created(app())
@@ -329,7 +352,7 @@ def test_several_changes_are_several_requests() -> None:
         "activeDeadlineSeconds",
         "tolerations",
         "resources",
-        "ephemeralContainers",
+        "ephemeralContainers debug",
     ]
     assert {u.generation for u in updates} == {""}
     after, done = settled(hub, created(app()))
