@@ -23,6 +23,8 @@ from federate.cluster.conceal import conceal
 from federate.cluster.failures import Attempt, refused, unreachable
 from federate.cluster.port import PAGE_SIZE, Listing, WatchEvent
 from federate.cluster.sessions import Access, Credentials, SessionPools
+from federate.cluster.streaming import Streams
+from federate.cluster.upstream import Reply, UpstreamCall
 from federate.cluster.wire import (
     Call,
     LineSplitter,
@@ -34,6 +36,7 @@ from federate.cluster.wire import (
     parse_event,
     parse_object,
     selectors,
+    stream_call,
     write_query,
 )
 from federate.errors import (
@@ -107,6 +110,7 @@ class ClusterClient:
         self._pools = pools if pools is not None else SessionPools()
         self._clock = clock
         self._wall_clock = wall_clock
+        self._streams = Streams(name=name, credentials=credentials)
         self._concealed: tuple[str, ...] = ()
         self._warnings_seen: LRUCache[str, bool] = LRUCache(maxsize=256)
 
@@ -121,6 +125,22 @@ class ClusterClient:
     async def get(self, resource: Resource, key: ObjectKey, *, subresource: str = "") -> JsonDict:
         """Read one object from the quorum."""
         return await self._json(object_call("get", "GET", resource, key, subresource=subresource))
+
+    @asynccontextmanager
+    async def stream(self, call: UpstreamCall) -> AsyncIterator[Reply]:
+        """Send a request whose reply is a stream; it ends with the context.
+
+        A reply of any status is a reply, but for 401 and redirects. Where it says 101, bytes go
+        both ways from then on. Nothing but the opening is bounded in time.
+
+        Raises:
+            Unauthorized: no credentials we have are accepted.
+            Unreachable: no reply came, or (out of its body) it broke off.
+            ServerFault: what came is no reply of an API server.
+            Rejected: the call cannot be sent.
+        """
+        async with self._observed(stream_call(call)), self._streams.open(call) as reply:
+            yield reply
 
     async def raw_get(self, path: str) -> JsonDict:
         """Read a document that is no resource: `/version`, `/openapi/v3`."""
@@ -284,6 +304,7 @@ class ClusterClient:
     async def aclose(self) -> None:
         """Close all connections; whatever is in flight fails as `Unreachable`."""
         await self._credentials.aclose()
+        await self._streams.aclose()
         await self._pools.aclose()
 
     async def _all_pages(self, call: Call) -> Listing:

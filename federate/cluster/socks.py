@@ -7,6 +7,7 @@ kubectl has it: an API server's name is often known on its side only.
 from __future__ import annotations
 
 import asyncio
+import socket
 from ssl import SSLContext
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp_socks import ProxyConnector, ProxyType
 from python_socks import ProxyConnectionError, ProxyError, ProxyTimeoutError
+from python_socks.async_.asyncio import Proxy as SocksProxy
 
 from federate.cluster.proxies import Proxy
 
@@ -52,3 +54,24 @@ def socks_connector(proxy: Proxy, **options: Any) -> aiohttp.BaseConnector:
         rdns=True,
         **options,
     )
+
+
+async def socks_connection(proxy: Proxy, host: str, port: int) -> socket.socket:
+    """Connect to `host` through the proxy, without an HTTP library.
+
+    Raises:
+        OSError: the proxy did not connect.
+    """
+    url = urlsplit(proxy.url)
+    dialer = SocksProxy(
+        proxy_type=ProxyType.SOCKS5,
+        host=url.hostname or "",
+        port=url.port or SOCKS_PORT,
+        username=proxy.user or None,
+        password=proxy.password or None,
+        rdns=True,
+    )
+    try:
+        return await dialer.connect(dest_host=host, dest_port=port)
+    except (ProxyConnectionError, ProxyError, ProxyTimeoutError) as error:
+        raise ConnectionError(f"the SOCKS proxy did not connect: {error}") from error

@@ -13,6 +13,7 @@ import orjson
 
 from federate.cluster.failures import Attempt, status_failure
 from federate.cluster.port import WatchEvent
+from federate.cluster.upstream import UpstreamCall
 from federate.errors import ServerFault
 from federate.model.marks import FIELD_MANAGER
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, as_plain
@@ -95,6 +96,20 @@ def create_call(resource: Resource, key: ObjectKey, body: JsonObject, *, dry_run
         subject=f"{resource.kind} {key}",
         query={"fieldValidation": "Warn", **write_query(dry_run=dry_run)},
         body=dump(body),
+    )
+
+
+def stream_call(upstream: UpstreamCall) -> Call:
+    """Describe a request for a stream by what of an object it asks for: `pods/log`."""
+    words = upstream.path.strip("/").split("/")
+    words = words[4:] if words[2:3] == ["namespaces"] else words[2:]  # after /api/v1
+    resource = f"{words[0]}/{words[2]}" if len(words) > 2 else ""
+    return Call(
+        verb="stream",
+        method=upstream.method,
+        path=upstream.path,
+        resource=resource,
+        subject=upstream.path,
     )
 
 

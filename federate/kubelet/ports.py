@@ -6,11 +6,27 @@ The hub's API server talks to a virtual node as to a kubelet. `paths` says what 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from federate.cluster.upstream import Reply, Upgraded, UpstreamCall
 from federate.model.objects import JsonObject, ObjectKey
+
+__all__ = [
+    "AccessPort",
+    "Caller",
+    "Located",
+    "NodeAccess",
+    "Page",
+    "PagesPort",
+    "PeerCertificate",
+    "PodsPort",
+    "Reply",
+    "Unauthenticated",
+    "Upgraded",
+    "UpstreamCall",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +47,16 @@ class PeerCertificate:
     organizations: tuple[str, ...] = ()
     uid: str = ""
     """RDN 1.3.6.1.4.1.57683.2, as API servers since 1.34 read it."""
+    fingerprint: str = ""
+    """SHA-256 of the certificate, in hex."""
+    ends_at: float | None = None
+    """Unix time; connections outlive certificates, so every request asks again."""
+    authority: str = ""
+    """Fingerprint of the bundle that TLS verified it against."""
+    der: bytes = field(default=b"", repr=False)
 
 
-class Unauthenticated(Exception):  # noqa: N818 (a verdict, answered with 401)
+class Unauthenticated(Exception):
     """Nobody we know: 401."""
 
 
@@ -92,41 +115,25 @@ class PodsPort(Protocol):
         """Return all that have a mirror on record."""
 
 
-class Upgraded(Protocol):
-    """A connection that stopped speaking HTTP (after 101): raw bytes both ways."""
-
-    async def read(self, limit: int = 65536) -> bytes:
-        """Return what came, at most `limit` bytes; b"" at the end."""
-
-    async def write(self, data: bytes) -> None:
-        """Send; waits while the other side is slow (back-pressure)."""
-
-    def close(self) -> None:
-        """End it at once; idempotent."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """A reply of the target's API server to a streaming or upgrading request.
+class Page:
+    """A whole document, as it is answered with 200."""
 
-    Exactly one of the two ways goes on: `upgraded` after 101, else `body`, chunk by chunk under
-    back-pressure. Used as an async context: leaving it ends the request.
-    """
-
-    status: int
-    headers: Sequence[tuple[str, str]]
-    upgraded: Upgraded | None = None
-    body: AsyncIterator[bytes] | None = None
+    content_type: str
+    body: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamCall:
-    """A request to the target: the path of the API, the query as pairs in order."""
+class PagesPort(Protocol):
+    """The documents of one virtual node: about its own pods, in the hub's names."""
 
-    method: str
-    path: str
-    query: Sequence[tuple[str, str]] = ()
-    headers: Sequence[tuple[str, str]] = ()
-    """Of the client's headers only those that may travel (Upgrade, X-Stream-Protocol-Version,
-    Sec-WebSocket-*, Content-Type, Accept): never its Authorization or Impersonate-*."""
-    body: bytes = b""
+    async def page(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> Page | None:
+        """Make the document a kubelet has under that path; None: there is none (404).
+
+        `query` holds the last value of each name, `headers` only `accept`. Documents that are asked
+        for at once share the target's answers.
+
+        Raises:
+            ClusterError: the target did not tell what it needs.
+        """

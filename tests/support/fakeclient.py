@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from federate.cluster.port import Listing, WatchEvent
+from federate.cluster.upstream import Reply, UpstreamCall
 from federate.cluster.wire import eviction
 from federate.errors import ClusterError, Expired, NotFound, Throttled, Unreachable
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
@@ -172,6 +173,10 @@ class FakeClient:
             return copy.deepcopy(self._cluster.documents[path])
 
         return await self._send(call, read)
+
+    def stream(self, call: UpstreamCall) -> AbstractAsyncContextManager[Reply]:
+        """Streams lead to containers, and there are none."""
+        raise Unreachable(f"nothing runs here: {call.path}")
 
     async def list(
         self,
