@@ -45,3 +45,26 @@ CORE_EVENTS = Resource(group_version="v1", plural="events", kind="Event", namesp
 LEASES = Resource(
     group_version="coordination.k8s.io/v1", plural="leases", kind="Lease", namespaced=True
 )
+
+TOKEN_REVIEWS = Resource(
+    group_version="authentication.k8s.io/v1",
+    plural="tokenreviews",
+    kind="TokenReview",
+    namespaced=False,
+)
+SUBJECT_ACCESS_REVIEWS = Resource(
+    group_version="authorization.k8s.io/v1",
+    plural="subjectaccessreviews",
+    kind="SubjectAccessReview",
+    namespaced=False,
+)
+CERTIFICATE_REQUESTS = Resource(
+    group_version="certificates.k8s.io/v1",
+    plural="certificatesigningrequests",
+    kind="CertificateSigningRequest",
+    namespaced=False,
+)
+POD_METRICS = Resource(
+    group_version="metrics.k8s.io/v1beta1", plural="pods", kind="PodMetrics", namespaced=True
+)
+"""What containers use, as far as a cluster has somebody who measures."""
