@@ -1,0 +1,185 @@
+"""How much the kubelet API takes from anybody, and who holds how much of it.
+
+A client that has not been allowed anything yet is a stranger: strangers share a few places, and
+when these are taken the one that has been there longest goes, so that a crowd of idle or slow
+connections never keeps the hub's API server out. Those that showed a certificate of the hub have
+places of their own. Streams are counted in all and for each caller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from federate.kubelet.answers import Refused, busy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Numbers of one virtual node's kubelet API."""
+
+    connections: int = 2048
+    """Each costs about 100 KB with TLS. Fewer than the streams that one wants would cut them."""
+
+    connections_of_caller: int = 1600
+    """More than its streams: an API server keeps some that are idle."""
+
+    strangers: int = 256
+    """Connections in the handshake, or that were not allowed anything yet; and again as many of
+    those with a certificate, which wait for the hub's word while a crowd is in the handshake."""
+
+    streams: int = 1500
+    """Logs, exec, attach and port-forwards at once; each has a connection to the target too."""
+
+    streams_of_caller: int = 1200
+    """All API servers of a hub are one caller mostly, so it is close to the whole: it keeps room
+    for others beside one that took all."""
+
+    header_bytes: int = 512 * 1024
+    """A command travels in the request line, and one argument may have 128 KB on Linux, each byte
+    of which may take three."""
+
+    stranger_header_bytes: int = 64 * 1024
+    """Without a certificate of the hub's client CA: enough for a token."""
+
+    header_lines: int = 128
+    """An API server sends a dozen. Each costs time on the event loop."""
+
+    body_bytes: int = 64 * 1024
+    """No request needs one; what comes is thrown away, so that the connection can go on."""
+
+    handshake_seconds: float = 10.0
+    header_seconds: float = 10.0
+    """From a request's first byte to the end of its header, and again for a body."""
+
+    first_seconds: float = 10.0
+    """From the handshake to the first byte of a client without a certificate."""
+
+    idle_seconds: float = 120.0
+    """Between two requests. Longer than an API server keeps one (90 s): it closes first, and never
+    sends a request into a connection that is being closed."""
+
+    write_seconds: float = 60.0
+    """To take an answer that is whole. A stream may stall for as long as its client lives."""
+
+    decide_seconds: float = 20.0
+    """For the hub to tell who asks and whether they may."""
+
+    reply_seconds: float = 30.0
+    """For the target to begin its reply."""
+
+    page_seconds: float = 30.0
+    """For a document about all pods. A scraper waits 10 to 15 s."""
+
+    finish_seconds: float = 600.0
+    """To take the last bytes of a stream, or of an answer, before the connection is cut."""
+
+    linger_seconds: float = 1.0
+    """How long we take what a client goes on to send after its refusal: to close before would make
+    the kernel reset the connection, and the client might not see why."""
+
+    told_bytes: int = 64 * 1024
+    """Read of a target's reply that is no stream."""
+
+    watched_bytes: int = 64 * 1024
+    """What a client may send ahead while it is being answered."""
+
+    grace_seconds: float = 5.0
+    """For answers under way when the server stops; streams are ended at once."""
+
+
+class Admission:
+    """Who is in. Not safe for threads: one event loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._strangers: dict[object, Callable[[], None]] = {}
+        self._recognised: dict[object, Callable[[], None]] = {}
+        self._streams: Counter[str] = Counter()
+        self._callers: dict[object, str] = {}
+        self._held: Counter[str] = Counter()
+        self.connections = 0
+
+    @contextmanager
+    def connection(self, holder: object, evict: Callable[[], None]) -> Iterator[None]:
+        """Hold a stranger's place inside; `evict` must end the connection soon.
+
+        Raises:
+            Refused: all places are taken.
+        """
+        if self.connections >= self._limits.connections:
+            raise Refused(busy("connections"))
+        self._make_room(self._strangers)
+        self.connections += 1
+        self._strangers[holder] = evict
+        try:
+            yield
+        finally:
+            self.connections -= 1
+            self._forget(holder)
+            if (caller := self._callers.pop(holder, None)) is not None:
+                _less(self._held, caller)
+
+    def recognise(self, holder: object) -> None:
+        """Note that the stranger has a certificate of the hub's client CA."""
+        if (evict := self._strangers.pop(holder, None)) is not None:
+            self._make_room(self._recognised)
+            self._recognised[holder] = evict
+
+    def prove(self, holder: object, caller: str) -> None:
+        """Give the stranger's place back: something was allowed to it, for this caller first.
+
+        Raises:
+            Refused: the caller has as many connections as there may be.
+        """
+        if holder in self._callers:
+            return
+        if self._held[caller] >= self._limits.connections_of_caller:
+            raise Refused(busy("connections"))
+        self._held[caller] += 1
+        self._callers[holder] = caller
+        self._forget(holder)
+
+    @contextmanager
+    def stream(self, caller: str) -> Iterator[None]:
+        """Hold a stream inside.
+
+        Raises:
+            Refused: the caller, or all of them, have as many as there may be.
+        """
+        if (
+            self._streams.total() >= self._limits.streams
+            or self._streams[caller] >= self._limits.streams_of_caller
+        ):
+            raise Refused(busy("streams"))
+        self._streams[caller] += 1
+        try:
+            yield
+        finally:
+            _less(self._streams, caller)
+
+    @property
+    def strangers(self) -> int:
+        """Count the connections that were not allowed anything yet."""
+        return len(self._strangers) + len(self._recognised)
+
+    @property
+    def streams(self) -> int:
+        """Count the streams of all callers."""
+        return self._streams.total()
+
+    def _make_room(self, places: dict[object, Callable[[], None]]) -> None:
+        while len(places) >= max(self._limits.strangers, 1):
+            places.pop(next(iter(places)))()
+
+    def _forget(self, holder: object) -> None:
+        self._strangers.pop(holder, None)
+        self._recognised.pop(holder, None)
+
+
+def _less(counts: Counter[str], caller: str) -> None:
+    counts[caller] -= 1
+    if not counts[caller]:
+        del counts[caller]
