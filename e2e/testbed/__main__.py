@@ -39,6 +39,9 @@ def up(
     hub_version: Annotated[str, typer.Option(help=VERSIONS)] = DEFAULT_MINOR,
     target_version: Annotated[str, typer.Option(help=VERSIONS)] = DEFAULT_MINOR,
     nodes: Annotated[int, typer.Option(min=0, help="Fake nodes of the target.")] = 3,
+    metrics_server: Annotated[
+        bool, typer.Option("--metrics-server", help="Install metrics-server in both (kind).")
+    ] = False,
 ) -> None:
     """Start hub and target and write kubeconfigs/hub.yaml and kubeconfigs/target.yaml."""
     places, progress = Places(), Progress()
@@ -54,6 +57,7 @@ def up(
             service_range="10.97.0.0/16",
             nodes=nodes,
         ),
+        with_metrics_server=metrics_server,
     )
     progress.say(in_words(wish.provider, places, named=provider))
     pair = KeptPair(places, progress, images=lambda: app_archives(places, progress))

@@ -129,6 +129,14 @@ COMPONENTS = (
     Component(
         name="pause", version="v1.0.0", module="pause", packages={"pause": "."}, accepts=None
     ),
+    Component(
+        name="metrics-server",
+        version="v0.8.0",
+        module="metrics-server",
+        packages={"metrics-server": "sigs.k8s.io/metrics-server/cmd/metrics-server"},
+        # It runs in a container of its own, without any library.
+        accepts=None,
+    ),
 )
 
 MINORS = tuple(dict.fromkeys(row.minor for row in COMPONENTS if row.minor))

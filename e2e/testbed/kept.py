@@ -19,10 +19,18 @@ from .components import DEFAULT_MINOR
 from .docker import Docker
 from .errors import TestbedError
 from .existing import ExistingProvider
-from .kind import ImageArchives, KindProvider, delete_kept, remove_leftovers, require_docker
+from .kind import (
+    ImageArchives,
+    KindProvider,
+    RealCluster,
+    delete_kept,
+    remove_leftovers,
+    require_docker,
+)
 from .kubeconfigs import MARK, is_marked, read_kubeconfig, write_kubeconfig
 from .local import LocalProvider, programs_of
 from .locks import held
+from .metrics_server import install
 from .pki import KeyPair
 from .places import Places
 from .processes import Record
@@ -41,6 +49,8 @@ class Wish:
     provider: str
     hub: ClusterSpec
     target: ClusterSpec
+    with_metrics_server: bool = False
+    """Only kind has containers that it could run in."""
 
     def as_json(self) -> dict[str, Any]:
         # Through JSON and back, because tuples come back as lists.
@@ -130,6 +140,10 @@ class KeptPair:
         return self.places.state / "up.lock"
 
     def _start(self, wish: Wish) -> list[ClusterState]:
+        if wish.with_metrics_server and wish.provider != "kind":
+            raise TestbedError(
+                f"The provider {wish.provider} cannot have metrics-server; kind can."
+            )
         if wish.provider == "existing":
             existing = ExistingProvider(self.binaries)
             clusters = start_all(existing, (wish.hub, wish.target))
@@ -153,6 +167,9 @@ class KeptPair:
             provider.prepare()
             with self.progress.long_step("Creating hub and target with kind"):
                 clusters = start_all(provider, (wish.hub, wish.target))
+            if wish.with_metrics_server:
+                with self.progress.long_step("Installing metrics-server in both"):
+                    install(self.binaries, *(c for c in clusters if isinstance(c, RealCluster)))
             provider.keep()
             return self._keep(provider.bed, wish, clusters)
         except BaseException:

@@ -1,0 +1,207 @@
+"""Make the documents of a virtual node: fetch what the target measured, and render it.
+
+The usage of mirrors comes from the target's metrics.k8s.io; where that is not to be had, from its
+kubelets through the node proxy. Nothing is fetched unless somebody asks, and who asks at once, or
+again within moments, shares one fetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Generic, TypeVar, cast
+
+from federate.errors import ClusterError
+from federate.kubelet.counters import NodeUsage, UsageBook
+from federate.kubelet.exposition import CONTENT_TYPE, Family, Sample, render, translated
+from federate.kubelet.listing import pod_list, running_pods
+from federate.kubelet.ports import Located, Page, PodsPort
+from federate.kubelet.sources import Sources
+from federate.kubelet.summary import resource_families, summary_of
+from federate.model.objects import JsonObject, ObjectKey, key_of, spec_of, uid_of
+from federate.model.pods import container_statuses_of, containers_of, is_terminal
+
+T = TypeVar("T")
+
+FRESH_SECONDS = 5.0
+"""Who asks again within this gets the same: scrapers come every 10 s or less often, and one that
+asks in a loop costs the target no more than this."""
+
+YIELD_EVERY = 20
+"""Pods written between two looks at other work: some 5 ms."""
+
+JSON = "application/json"
+Clock = Callable[[], float]
+
+
+class MetricsPages:
+    """The documents of one virtual node; satisfies `ports.PagesPort`.
+
+    One object for as long as the node is led: it holds the counters, which must not begin anew.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_name: str,
+        pods: PodsPort,
+        sources: Sources,
+        started_at: float,
+        clock: Clock = time.monotonic,
+        wall_clock: Clock = time.time,
+    ) -> None:
+        """`started_at` is the time of day since which the node is served."""
+        self._node_name = node_name
+        self._pods = pods
+        self._sources = sources
+        self._started_at = started_at
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._book = UsageBook()
+        self._usage = Shared(self._measure, clock=clock)
+        containers = Shared(partial(self._relayed, "/metrics/cadvisor"), clock=clock)
+        probes = Shared(partial(self._relayed, "/metrics/probes"), clock=clock)
+        self._makers: Mapping[str, Callable[[], Awaitable[Page]]] = {
+            "/pods": lambda: _listed(pods.all()),
+            "/runningpods": lambda: _listed(running_pods(pods.all())),
+            "/stats/summary": self._summary,
+            "/metrics": self._own,
+            "/metrics/resource": self._resource,
+            "/metrics/cadvisor": containers.get,
+            "/metrics/probes": probes.get,
+        }
+
+    async def page(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> Page | None:
+        """Make the document a kubelet has under that path; None: there is none.
+
+        A kubelet's parameters only leave parts out, and all is served in the form that all read.
+
+        Raises:
+            ClusterError: the target did not tell what it needs.
+        """
+        make = self._makers.get(path.rstrip("/"))
+        return await make() if make is not None else None
+
+    async def _resource(self) -> Page:
+        return _text(resource_families(await self._usage.get()))
+
+    async def _summary(self) -> Page:
+        usage = await self._usage.get()
+        told = usage if usage is not None else NodeUsage(pods=(), whole=None)
+        summary = summary_of(told, node_name=self._node_name, started_at=self._started_at)
+        return Page(content_type=JSON, body=json.dumps(summary, indent=1).encode() + b"\n")
+
+    async def _own(self) -> Page:
+        return _text(self._own_families())
+
+    def _own_families(self) -> Iterable[Family]:
+        alive = [pod for pod in self._pods.all() if not is_terminal(pod)]
+        states = [
+            next(iter(status.get("state") or {"waiting": {}}), "waiting")
+            for pod in alive
+            for status in container_statuses_of(pod)
+        ]
+        yield _gauge("kubelet_node_name", "The node's name", [({"node": self._node_name}, 1)])
+        running = sum(1 for _ in running_pods(alive))
+        yield _gauge("kubelet_running_pods", "Pods of which something runs", [({}, running)])
+        yield _gauge(
+            "kubelet_running_containers",
+            "Containers by state",
+            [({"container_state": state}, states.count(state)) for state in sorted(set(states))],
+        )
+
+    async def _measure(self) -> NodeUsage | None:
+        """Fetch and count; None: the target lets nobody see what its pods use."""
+        # Those of now: while the fetch is under way pods come and go.
+        readings = await self._sources.readings(self._clock(), self._pods.located)
+        if readings is None:
+            return None
+        return self._book.take(
+            readings, self._pods.located(), clock=self._clock(), now=self._wall_clock()
+        )
+
+    async def _relayed(self, path: str) -> Page:
+        located = self._pods.located()
+        texts = await self._sources.texts(path, located)
+        return _text(translated(texts, Names(located)))
+
+
+class Names:
+    """Translate the labels of a target's kubelets; lines that are not about our pods are none."""
+
+    def __init__(self, located: Sequence[Located]) -> None:
+        self._places = {place.mirror: place for place in located}
+        self._own: dict[ObjectKey, frozenset[str]] = {
+            place.mirror: frozenset(c["name"] for c in containers_of(spec_of(place.hub_pod)))
+            for place in located
+        }
+
+    def __call__(self, labels: Mapping[str, str]) -> Mapping[str, str] | None:
+        """Return the labels in the hub's names; None: not ours, or a container of the target's."""
+        mirror = ObjectKey(labels.get("namespace", ""), labels.get("pod", ""))
+        place = self._places.get(mirror)
+        if place is None:
+            return None
+        container = labels.get("container", "")
+        if container not in ("", "POD") and container not in self._own[mirror]:
+            return None
+        key = key_of(place.hub_pod)
+        named = {**labels, "namespace": key.namespace, "pod": key.name}
+        if "pod_uid" in labels:
+            named["pod_uid"] = uid_of(place.hub_pod)
+        return named
+
+
+class Shared(Generic[T]):
+    """One result, or one failure, for all who ask at once or again within moments."""
+
+    def __init__(self, make: Callable[[], Awaitable[T]], *, clock: Clock) -> None:
+        self._make = make
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._result: T | ClusterError | None = None
+        self._fresh_until: float | None = None
+
+    async def get(self) -> T:
+        """Return the result, made now unless there is a fresh one.
+
+        Raises:
+            ClusterError: as the making did.
+        """
+        async with self._lock:
+            if self._fresh_until is None or self._clock() >= self._fresh_until:
+                # Whoever is cancelled here leaves it to the next in line.
+                self._result = await self._outcome()
+                self._fresh_until = self._clock() + FRESH_SECONDS
+            if isinstance(self._result, ClusterError):
+                raise self._result
+            return cast(T, self._result)
+
+    async def _outcome(self) -> T | ClusterError:
+        try:
+            return await self._make()
+        except ClusterError as error:
+            return error
+
+
+async def _listed(pods: Iterable[JsonObject]) -> Page:
+    body = bytearray()
+    for number, part in enumerate(pod_list(pods)):
+        body += part
+        if number % YIELD_EVERY == 0:
+            await asyncio.sleep(0)
+    return Page(content_type=JSON, body=bytes(body))
+
+
+def _text(families: Iterable[Family]) -> Page:
+    return Page(content_type=CONTENT_TYPE, body=render(families))
+
+
+def _gauge(name: str, help_text: str, told: Iterable[tuple[dict[str, str], int]]) -> Family:
+    samples = [Sample(name=name, labels=labels, value=value) for labels, value in told]
+    return Family(name=name, kind="gauge", help=help_text, samples=samples)

@@ -1,0 +1,190 @@
+"""Ask a target what the mirrors of one virtual node use: metrics.k8s.io first, its kubelets else.
+
+Every fetch is bounded in time, size and requests under way. Whoever is asked may be missing, closed
+or broken: what answers is told, the rest is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import TypeAlias, TypeVar
+from urllib.parse import quote
+
+import structlog
+
+from federate.cluster.port import ClusterPort
+from federate.errors import (
+    ClusterError,
+    Forbidden,
+    NotFound,
+    ServerFault,
+    Throttled,
+    Unauthorized,
+    Unreachable,
+)
+from federate.kubelet.ports import Located, Reply, UpstreamCall
+from federate.kubelet.usage import PodReadings, Reading, read_pod_metrics, read_resource_page
+from federate.model.objects import ObjectKey
+from federate.model.pods import node_name_of
+from federate.model.resources import POD_METRICS
+
+log = structlog.stdlib.get_logger(__name__)
+
+T = TypeVar("T")
+OpenCall: TypeAlias = Callable[[UpstreamCall], AbstractAsyncContextManager[Reply]]
+
+FETCH_SECONDS = 8.0
+"""One fetch with all its requests: metrics-server waits 10 s for a kubelet's page."""
+
+REFUSED_SECONDS = 60.0
+"""How long a source that is not there, or closed to us, is not asked again."""
+
+AT_ONCE = 8
+"""Requests of one fetch that are under way together."""
+
+MOST_PAGE_BYTES = 16 * 1024 * 1024
+"""A kubelet's page about 250 pods has some megabytes at most; more is not read."""
+
+_NOT_THERE = (NotFound, Forbidden, ServerFault, Throttled)
+"""How API servers say that there is no metrics.k8s.io: unknown, closed, its server down or busy."""
+
+
+class Sources:
+    """Where a target tells usage: metrics.k8s.io first, its kubelets else."""
+
+    def __init__(
+        self,
+        *,
+        target: ClusterPort,
+        open_call: OpenCall,
+        selector: str,
+        namespaces: Callable[[], Sequence[str]],
+    ) -> None:
+        self._target = target
+        self._open_call = open_call
+        self._selector = selector
+        self._namespaces = namespaces
+        self._closed_until = -1.0
+        self._told = ""
+
+    async def readings(
+        self, clock: float, located: Callable[[], Sequence[Located]]
+    ) -> PodReadings | None:
+        """Fetch all; None where neither source is open to us.
+
+        Raises:
+            ClusterError: the target did not answer.
+        """
+        async with _bounded():
+            if clock >= self._closed_until:
+                try:
+                    return await self._from_metrics_api()
+                except _NOT_THERE as error:
+                    self._closed_until = clock + REFUSED_SECONDS
+                    self._tell("no usage from the target's metrics.k8s.io", error)
+            try:
+                return await self._from_kubelets(located())
+            except _NOT_THERE as error:
+                self._tell("no usage from the target: kubectl top and HPAs lack it", error)
+                return None
+
+    async def texts(self, path: str, located: Sequence[Located]) -> list[str]:
+        """Fetch a page of each kubelet that runs mirrors; those that fail are left out.
+
+        Raises:
+            ClusterError: all of them failed.
+        """
+        async with _bounded():
+            return await self._ask_kubelets(path, located)
+
+    async def _from_metrics_api(self) -> PodReadings:
+        listings = await _each(
+            [
+                partial(
+                    self._target.list,
+                    POD_METRICS,
+                    namespace=namespace,
+                    label_selector=self._selector,
+                )
+                for namespace in self._namespaces()
+            ]
+        )
+        return read_pod_metrics(item for listing in listings for item in listing.items)
+
+    async def _from_kubelets(self, located: Sequence[Located]) -> PodReadings:
+        found: dict[ObjectKey, Mapping[str, Reading]] = {}
+        for text in await self._ask_kubelets("/metrics/resource", located):
+            found.update(read_resource_page(text))
+        return found
+
+    async def _ask_kubelets(self, path: str, located: Sequence[Located]) -> list[str]:
+        nodes = sorted({node_name_of(place.mirror_pod or {}) for place in located} - {""})
+        return await _each([partial(self._ask_kubelet, node, path) for node in nodes])
+
+    async def _ask_kubelet(self, node: str, path: str) -> str:
+        call = UpstreamCall(
+            method="GET",
+            path=f"/api/v1/nodes/{quote(node, safe='')}/proxy{path}",
+            headers=(("Accept", "text/plain"),),
+        )
+        async with self._open_call(call) as reply:
+            if reply.status != 200 or reply.body is None:
+                raise _refusal(reply.status, node)
+            return (await _whole(reply.body, node)).decode(errors="replace")
+
+    def _tell(self, what: str, error: ClusterError) -> None:
+        """Log what is wrong once, not at each scrape."""
+        if what != self._told:
+            self._told = what
+            log.info(what, error=str(error))
+
+
+@asynccontextmanager
+async def _bounded() -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(FETCH_SECONDS):
+            yield
+    except TimeoutError as error:
+        raise Unreachable(f"the target did not tell usage within {FETCH_SECONDS:g} s") from error
+
+
+async def _each(asks: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Ask all, some at a time, and return the answers; what fails is left out.
+
+    Raises:
+        ClusterError: all failed; the first failure.
+    """
+    gate = asyncio.Semaphore(AT_ONCE)
+    answers: list[T] = []
+    failures: list[ClusterError] = []
+
+    async def ask_one(ask: Callable[[], Awaitable[T]]) -> None:
+        async with gate:
+            try:
+                answers.append(await ask())
+            except ClusterError as error:
+                failures.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for ask in asks:
+            group.create_task(ask_one(ask))
+    if failures and not answers:
+        raise failures[0]
+    return answers
+
+
+async def _whole(body: AsyncIterator[bytes], node: str) -> bytes:
+    content = bytearray()
+    async for chunk in body:
+        content += chunk
+        if len(content) > MOST_PAGE_BYTES:
+            raise ServerFault(f"the page of node {node} is larger than {MOST_PAGE_BYTES} bytes")
+    return bytes(content)
+
+
+def _refusal(status: int, node: str) -> ClusterError:
+    kind = {401: Unauthorized, 403: Forbidden, 404: NotFound}.get(status, ServerFault)
+    return kind(f"the kubelet of node {node} answered {status}", status=status)

@@ -1,0 +1,109 @@
+"""Usage as a kubelet's documents: /stats/summary and /metrics/resource. Pure.
+
+Each number stands beside the time it was measured. What nobody measured is absent, not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from federate.kubelet.counters import NodeUsage, PodUsage, Usage
+from federate.kubelet.exposition import Family, Sample
+from federate.model.instants import format_instant
+from federate.model.objects import JsonDict, key_of, metadata_of, uid_of
+
+NANO = 1_000_000_000
+
+
+def summary_of(usage: NodeUsage, *, node_name: str, started_at: float) -> JsonDict:
+    """Render /stats/summary."""
+    node: JsonDict = {"nodeName": node_name, "startTime": _instant(started_at)}
+    if usage.whole is not None:
+        node |= _stats(usage.whole)
+    return {"node": node, "pods": [_pod(pod) for pod in usage.pods]}
+
+
+def _pod(pod: PodUsage) -> JsonDict:
+    key = key_of(pod.hub_pod)
+    return {
+        "podRef": {"name": key.name, "namespace": key.namespace, "uid": uid_of(pod.hub_pod)},
+        "startTime": _started(pod.whole) or metadata_of(pod.hub_pod).get("creationTimestamp"),
+        "containers": [
+            {"name": name, "startTime": _started(usage), **_stats(usage)}
+            for name, usage in pod.containers.items()
+        ],
+        **_stats(pod.whole),
+    }
+
+
+def _stats(usage: Usage) -> JsonDict:
+    at = _instant(usage.at)
+    return {
+        "cpu": {
+            "time": at,
+            "usageNanoCores": int(usage.cores * NANO),
+            "usageCoreNanoSeconds": int(usage.cpu_seconds * NANO),
+        },
+        "memory": {"time": at, "workingSetBytes": int(usage.memory_bytes)},
+    }
+
+
+def _started(usage: Usage) -> str | None:
+    return _instant(usage.started_at) if usage.started_at is not None else None
+
+
+def _instant(seconds: float) -> str:
+    return format_instant(datetime.fromtimestamp(seconds, UTC))
+
+
+def resource_families(usage: NodeUsage | None) -> Iterator[Family]:
+    """Yield /metrics/resource; None: the target does not let anybody measure."""
+    pods = usage.pods if usage is not None else ()
+    node = usage.whole if usage is not None else None
+    containers = [
+        ({"container": name, **_labels(pod)}, container)
+        for pod in pods
+        for name, container in pod.containers.items()
+    ]
+    wholes = [(_labels(pod), pod.whole) for pod in pods]
+    nodes: list[tuple[dict[str, str], Usage]] = [({}, node)] if node is not None else []
+    for scope, told in (("container", containers), ("node", nodes), ("pod", wholes)):
+        yield Family(
+            name=f"{scope}_cpu_usage_seconds_total",
+            kind="counter",
+            help=f"CPU time the {scope} has used, in core-seconds",
+            samples=[_sample(f"{scope}_cpu_usage_seconds_total", *t, "cpu") for t in told],
+        )
+        yield Family(
+            name=f"{scope}_memory_working_set_bytes",
+            kind="gauge",
+            help=f"Memory the {scope} is using, in bytes",
+            samples=[_sample(f"{scope}_memory_working_set_bytes", *t, "memory") for t in told],
+        )
+    yield Family(
+        name="container_start_time_seconds",
+        kind="gauge",
+        help="When the container started, in seconds since 1970",
+        samples=[
+            Sample(name="container_start_time_seconds", labels=labels, value=container.started_at)
+            for labels, container in containers
+            if container.started_at is not None
+        ],
+    )
+    yield Family(
+        name="resource_scrape_error",
+        kind="gauge",
+        help="1 if the usage of containers could not be had, 0 otherwise",
+        samples=[Sample(name="resource_scrape_error", value=float(usage is None))],
+    )
+
+
+def _labels(pod: PodUsage) -> dict[str, str]:
+    key = key_of(pod.hub_pod)
+    return {"namespace": key.namespace, "pod": key.name}
+
+
+def _sample(name: str, labels: dict[str, str], usage: Usage, what: str) -> Sample:
+    value = usage.cpu_seconds if what == "cpu" else usage.memory_bytes
+    return Sample(name=name, labels=labels, value=value, at_ms=round(usage.at * 1000))
