@@ -9,7 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from federate.check.findings import Finding, FindingId
-from federate.check.rights import SYSTEM_NAMESPACE, Circumstances, Right, Side
+from federate.check.rights import (
+    SYSTEM_NAMESPACE,
+    Circumstances,
+    Right,
+    Side,
+    usual_features,
+)
 from federate.model.objects import JsonDict, JsonObject, status_of
 from federate.model.resources import Resource
 
@@ -150,6 +156,8 @@ def rbac_command(around: Circumstances, *, user: str) -> str:
         parts += [f"--node {name}" for name in around.node_names]
     if around.side is Side.HUB and around.leader_lease_namespace != SYSTEM_NAMESPACE:
         parts += [f"--leader-lease-namespace {around.leader_lease_namespace}"]
+    usual = usual_features(is_confined=around.is_confined)
+    parts += [f"--with {feature}" for feature in sorted(around.features - usual)]
     if user.startswith(_SERVICE_ACCOUNT):
         namespace, _, name = user.removeprefix(_SERVICE_ACCOUNT).partition(":")
         parts += [f"--account-namespace {namespace} --name {name}"]

@@ -33,10 +33,18 @@ from federate.check.identity import (
     judge_target_identity,
     say_identity,
 )
+from federate.check.kubeletapi import (
+    address_of,
+    judge_beforehand,
+    judge_probe,
+    judge_serving,
+    port_of,
+)
 from federate.check.legs import walk
 from federate.check.ranges import Ranges, judge_ranges, ranges_of
 from federate.check.rights import (
     Circumstances,
+    Feature,
     Side,
     circumstances_of,
     rights,
@@ -53,6 +61,7 @@ from federate.check.workloads import (
 )
 from federate.cluster.port import ClusterPort
 from federate.cluster.sessions import Access
+from federate.cluster.upstream import Reply, UpstreamCall
 from federate.errors import (
     ClusterError,
     ConfigError,
@@ -85,6 +94,9 @@ class Checked(ClusterPort, Protocol):
 
     async def access(self) -> Access:
         """Return how the API server is reached."""
+
+    def stream(self, call: UpstreamCall) -> AbstractAsyncContextManager[Reply]:
+        """Send a request whose reply is no JSON."""
 
 
 Opened: TypeAlias = AbstractAsyncContextManager[Checked]
@@ -278,6 +290,7 @@ class _HubCheck(_End):
         for target in self._settings.targets:
             steps.append((f"node {target.name}", _bind(self._node, target)))
             steps.append((f"leader {target.name}", _bind(self._leader, target)))
+            steps.append((f"kubelet {target.name}", _bind(self._kubelet, target)))
         return [*steps, ("daemonsets", self._daemonsets), ("addresses", self._addresses)]
 
     async def _identity(self) -> Answer:
@@ -293,7 +306,7 @@ class _HubCheck(_End):
             namespaces=NamespaceRules(),
             capacity=CapacityRules(),
             leader_lease_namespace=self._settings.leader_lease_namespace,
-            features=usual_features(is_confined=is_confined),
+            features=features_of(*targets, is_confined=is_confined),
         )
         return await self._rights(around)
 
@@ -316,6 +329,22 @@ class _HubCheck(_End):
         findings = judge_leader(lease, silent)
         holder = describe_holder(str(spec.get("holderIdentity") or ""))
         return ("" if findings else holder), findings
+
+    async def _kubelet(self, target: TargetSettings) -> Answer:
+        """Go the way of `kubectl logs` and `exec`."""
+        node = self.known.nodes.get(target.name)
+        if not target.kubelet.is_served:
+            return "not served, by its configuration", ()
+        if node is None:
+            return "no Node yet", judge_beforehand(self.known.version)
+        serving = judge_serving(node, name=target.name)
+        port = port_of(node)
+        if not port:
+            return "the Node tells no port", serving
+        address = f"{address_of(node)}:{port}"
+        probe = await readers.probe_kubelet(self._client.stream, target.name)
+        found = judge_probe(probe, name=target.name, address=address, version=self.known.version)
+        return ("" if found else f"the hub reaches it at {address}"), (*serving, *found)
 
     async def _daemonsets(self) -> Answer:
         found = await readers.read_everywhere(self._client, readers.DAEMONSETS)
@@ -376,6 +405,7 @@ class _TargetCheck(_End):
             node_names=(),
             namespaces=self.target.namespaces,
             capacity=self.target.capacity,
+            features=features_of(self.target, is_confined=bool(self._confined_to)),
         )
         return await self._rights(around)
 
@@ -424,6 +454,16 @@ def _bind(
     step: Callable[[TargetSettings], Awaitable[Answer]], target: TargetSettings
 ) -> Callable[[], Awaitable[Answer]]:
     return lambda: step(target)
+
+
+def features_of(*targets: TargetSettings, is_confined: bool) -> frozenset[Feature]:
+    """Return what these targets use together."""
+    served = [target.kubelet for target in targets if target.kubelet.is_served]
+    usual = usual_features(is_confined=is_confined)
+    if not served:
+        return usual - {Feature.KUBELET}
+    approves = any(one.serving.approves for one in served)
+    return usual | {Feature.APPROVE} if approves else usual
 
 
 def identities_of(

@@ -56,6 +56,13 @@ class FindingId(StrEnum):
     SERVICE_SELECTS_MIRRORS = "ServiceSelectsMirrors"
     POD_SECURITY_STRICT = "PodSecurityStrict"
     NAMESPACE_NOT_USABLE = "NamespaceNotUsable"
+    KUBELET_UNREACHABLE = "KubeletUnreachable"
+    KUBELET_TUNNELLED = "KubeletTunnelled"
+    KUBELET_MAY_BE_TUNNELLED = "KubeletMayBeTunnelled"
+    KUBELET_NOT_BELIEVED = "KubeletNotBelieved"
+    KUBELET_REFUSES = "KubeletRefuses"
+    KUBELET_DEGRADED = "KubeletDegraded"
+    KUBELET_CERTIFICATE_PENDING = "KubeletCertificatePending"
     NOT_READABLE = "NotReadable"
     STEP_TIMED_OUT = "StepTimedOut"
     STEP_FAILED = "StepFailed"
@@ -68,6 +75,8 @@ NOTES = frozenset(
         FindingId.OPTIONAL_RIGHT_MISSING,
         FindingId.NO_LEADER,
         FindingId.RANGES_UNKNOWN,
+        FindingId.KUBELET_MAY_BE_TUNNELLED,
+        FindingId.KUBELET_CERTIFICATE_PENDING,
         FindingId.NOT_READABLE,
     }
 )
@@ -87,6 +96,11 @@ WARNINGS = frozenset(
         FindingId.BUDGET_COUNTS_MIRRORS,
         FindingId.SERVICE_SELECTS_MIRRORS,
         FindingId.POD_SECURITY_STRICT,
+        FindingId.KUBELET_UNREACHABLE,
+        FindingId.KUBELET_TUNNELLED,
+        FindingId.KUBELET_NOT_BELIEVED,
+        FindingId.KUBELET_REFUSES,
+        FindingId.KUBELET_DEGRADED,
     }
 )
 

@@ -6,7 +6,8 @@ What may not be read, or is not served there, is None; other failures are the ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from federate.check.access import (
     ACCESS_REVIEWS,
@@ -17,12 +18,26 @@ from federate.check.access import (
     subject_review,
     user_of,
 )
+from federate.check.kubeletapi import MOST_SAID, Probe
 from federate.check.ranges import RangeSources
 from federate.cluster.identity import cluster_identity, namespace_identity
 from federate.cluster.port import ClusterPort
-from federate.errors import ClusterError, Forbidden, NotFound, Rejected, ServerFault
+from federate.cluster.upstream import Reply, UpstreamCall
+from federate.errors import (
+    ClusterError,
+    Forbidden,
+    NotFound,
+    Rejected,
+    ServerFault,
+    Unauthorized,
+)
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, status_of
 from federate.model.resources import CONFIGMAPS, NAMESPACES, NODES, Resource
+
+MOST_READ = 8 * MOST_SAID
+"""Bytes of an answer in words."""
+
+Open = Callable[[UpstreamCall], AbstractAsyncContextManager[Reply]]
 
 AT_ONCE = 8
 """Questions under way: they are cheap, and an API server that is slow is not pressed."""
@@ -203,3 +218,24 @@ async def read_namespaces(
         else:
             there.append(found)
     return there, missing
+
+
+async def probe_kubelet(open_call: Open, node_name: str) -> Probe:
+    """Have the hub's API server ask the kubelet API of a node how it is.
+
+    Raises:
+        ClusterError: the API server itself does not answer.
+    """
+    path = NODES.path(name=node_name, subresource="proxy/healthz")
+    try:
+        async with open_call(UpstreamCall(method="GET", path=path)) as reply:
+            said = b""
+            if reply.body is not None:
+                async for chunk in reply.body:
+                    said += chunk
+                    if len(said) >= MOST_READ:
+                        break
+            return Probe(status=reply.status, said=said[:MOST_READ].decode("utf-8", "replace"))
+    except Unauthorized as error:
+        # The server knows us, or it would have said so before: whoever is asked does not know it.
+        return Probe(status=401, said=error.detail)

@@ -69,11 +69,11 @@ def _features() -> Iterator[str]:
 
 def _printed(feature: Feature) -> str:
     match feature:
-        case Feature.EVENTS:
+        case Feature.EVENTS | Feature.KUBELET:
             return "yes"
         case Feature.GIVE_BACK:
             return "yes, unless confined"
         case Feature.IDENTITY:
             return "only confined: with `--with`; else always"
-        case Feature.CHECK | Feature.LEAVE:
+        case Feature.CHECK | Feature.LEAVE | Feature.APPROVE | Feature.NODE_PROXY:
             return "with `--with`"

@@ -17,6 +17,7 @@ from enum import StrEnum
 from federate.model.leases import NODE_LEASE_NAMESPACE
 from federate.model.naming import NamespaceRules, confined_to, leader_lease_name
 from federate.model.resources import (
+    CERTIFICATE_REQUESTS,
     CONFIGMAPS,
     CORE_EVENTS,
     EVENTS,
@@ -26,6 +27,8 @@ from federate.model.resources import (
     PODS,
     RESOURCEQUOTAS,
     SERVICEACCOUNTS,
+    SUBJECT_ACCESS_REVIEWS,
+    TOKEN_REVIEWS,
 )
 from federate.node.capacity import CapacityMode, CapacityRules
 
@@ -45,6 +48,9 @@ class Feature(StrEnum):
     EVENTS = "events"
     GIVE_BACK = "give-back"
     IDENTITY = "identity"
+    KUBELET = "kubelet"
+    APPROVE = "approve"
+    NODE_PROXY = "node-proxy"
     CHECK = "check"
     LEAVE = "leave"
 
@@ -53,6 +59,10 @@ FEATURES: dict[Feature, str] = {
     Feature.EVENTS: "what the target says about mirrors is told as Events of the hub pods",
     Feature.GIVE_BACK: "target namespaces that federate made are removed when nothing is left",
     Feature.IDENTITY: "a confined target is known by the uid of its kube-system namespace",
+    Feature.KUBELET: "`kubectl logs`, `exec`, `attach`, `port-forward`, `cp` and `top` on the hub",
+    Feature.APPROVE: "federate approves the requests for its own serving certificates",
+    Feature.NODE_PROXY: "`kubectl top` where the target has no metrics-server: its kubelets are "
+    "asked through its API server",
     Feature.CHECK: "`federate check` looks beyond what `federate run` needs",
     Feature.LEAVE: "`federate leave` is run with these credentials",
 }
@@ -81,6 +91,8 @@ class Names(StrEnum):
     OWN_NAMESPACE = "the namespace itself"
     QUOTA = "the quota"
     KUBEADM = "kubeadm-config"
+    CLIENT_CA = "extension-apiserver-authentication"
+    SIGNER = "kubernetes.io/kubelet-serving"
 
 
 class Needed(StrEnum):
@@ -158,7 +170,7 @@ def usual_features(*, is_confined: bool) -> frozenset[Feature]:
 
     A confined target is not asked for more than its own namespaces.
     """
-    usual = {Feature.EVENTS, Feature.GIVE_BACK}
+    usual = {Feature.EVENTS, Feature.GIVE_BACK, Feature.KUBELET}
     return frozenset(usual - {Feature.GIVE_BACK} if is_confined else usual)
 
 
@@ -325,6 +337,90 @@ HUB_ROWS = (
         is_required=False,
         why="whether a hub namespace is gone, before its target namespace is given back",
         without="target namespaces that federate made stay when their hub namespace is gone",
+    ),
+    Row(
+        side=Side.HUB,
+        group=TOKEN_REVIEWS.group_version.partition("/")[0],
+        resource=TOKEN_REVIEWS.plural,
+        verbs=("create",),
+        place=Place.CLUSTER,
+        feature=Feature.KUBELET,
+        is_required=False,
+        why="whose token it is that somebody comes to the kubelet API with: metrics-server, say",
+        without="the kubelet API answers nobody who comes with a token, so `kubectl top` and HPAs "
+        "fail",
+    ),
+    Row(
+        side=Side.HUB,
+        group=SUBJECT_ACCESS_REVIEWS.group_version.partition("/")[0],
+        resource=SUBJECT_ACCESS_REVIEWS.plural,
+        verbs=("create",),
+        place=Place.CLUSTER,
+        feature=Feature.KUBELET,
+        is_required=False,
+        why="whether who comes to the kubelet API may do so; the hub's authorizers decide",
+        without="the kubelet API answers nobody: `kubectl logs` and `exec` fail",
+    ),
+    Row(
+        side=Side.HUB,
+        group="",
+        resource=CONFIGMAPS.plural,
+        verbs=("get", "list", "watch"),
+        place=Place.SYSTEM,
+        names=Names.CLIENT_CA,
+        feature=Feature.KUBELET,
+        is_required=False,
+        why="which client certificates the kubelet API believes: the hub's client CA stands there",
+        without="`kubectl logs` and `exec` fail, unless a file with that CA is configured",
+    ),
+    Row(
+        side=Side.HUB,
+        group=CERTIFICATE_REQUESTS.group_version.partition("/")[0],
+        resource=CERTIFICATE_REQUESTS.plural,
+        verbs=("get", "create"),
+        place=Place.CLUSTER,
+        feature=Feature.KUBELET,
+        is_required=False,
+        why="asks the hub for the kubelet API's serving certificate; somebody else approves it",
+        without="it serves with a self-signed certificate, which API servers take unless told to "
+        "verify kubelets",
+    ),
+    Row(
+        side=Side.HUB,
+        group=CERTIFICATE_REQUESTS.group_version.partition("/")[0],
+        resource=f"{CERTIFICATE_REQUESTS.plural}/approval",
+        verbs=("update",),
+        place=Place.CLUSTER,
+        feature=Feature.APPROVE,
+        is_required=False,
+        why="approves its own requests; requests cannot be told apart by a right, so whoever has "
+        "these credentials may approve those of every kubelet",
+        without="somebody approves them: kubectl certificate approve NAME",
+    ),
+    Row(
+        side=Side.HUB,
+        group=CERTIFICATE_REQUESTS.group_version.partition("/")[0],
+        resource="signers",
+        verbs=("approve",),
+        place=Place.CLUSTER,
+        names=Names.SIGNER,
+        feature=Feature.APPROVE,
+        is_required=False,
+        why="approves requests to that one signer, and to no other",
+        without="somebody approves them: kubectl certificate approve NAME",
+    ),
+    Row(
+        side=Side.HUB,
+        group="",
+        resource=f"{NODES.plural}/proxy",
+        verbs=("get",),
+        place=Place.CLUSTER,
+        names=Names.VIRTUAL_NODES,
+        feature=Feature.CHECK,
+        is_required=False,
+        why="whether the hub's API server reaches the kubelet API of the virtual nodes. It lets "
+        "read logs there and run commands, too",
+        without="`federate check` cannot tell why `kubectl logs` fails",
     ),
     Row(
         side=Side.HUB,
@@ -554,6 +650,76 @@ TARGET_ROWS = (
     ),
     Row(
         side=Side.TARGET,
+        group="",
+        resource=f"{PODS.plural}/log",
+        verbs=("get",),
+        place=Place.MIRRORS,
+        feature=Feature.KUBELET,
+        is_required=False,
+        why="`kubectl logs` of pods that run there",
+        without="it says Forbidden",
+    ),
+    Row(
+        side=Side.TARGET,
+        group="",
+        resource=f"{PODS.plural}/exec",
+        verbs=("get", "create"),
+        place=Place.MIRRORS,
+        feature=Feature.KUBELET,
+        is_required=False,
+        why="`kubectl exec` and `cp`; get for WebSocket, create for SPDY. Whoever has it may run "
+        "commands in every pod there",
+        without="they say Forbidden",
+    ),
+    Row(
+        side=Side.TARGET,
+        group="",
+        resource=f"{PODS.plural}/attach",
+        verbs=("get", "create"),
+        place=Place.MIRRORS,
+        feature=Feature.KUBELET,
+        is_required=False,
+        why="`kubectl attach`, `run -i` and `debug -i`",
+        without="they say Forbidden",
+    ),
+    Row(
+        side=Side.TARGET,
+        group="",
+        resource=f"{PODS.plural}/portforward",
+        verbs=("get", "create"),
+        place=Place.MIRRORS,
+        feature=Feature.KUBELET,
+        is_required=False,
+        why="`kubectl port-forward`",
+        without="it says Forbidden",
+    ),
+    Row(
+        side=Side.TARGET,
+        group="metrics.k8s.io",
+        resource=PODS.plural,
+        verbs=("list",),
+        place=Place.MIRRORS,
+        feature=Feature.KUBELET,
+        is_required=False,
+        why="what pods use, as the target's metrics-server knows it",
+        without="`kubectl top` and HPAs on the hub know nothing of pods there, unless its kubelets "
+        "may be asked (feature node-proxy)",
+    ),
+    Row(
+        side=Side.TARGET,
+        group="",
+        resource=f"{NODES.plural}/proxy",
+        verbs=("get",),
+        place=Place.CLUSTER,
+        needed=Needed.UNCONFINED,
+        feature=Feature.NODE_PROXY,
+        is_required=False,
+        why="what pods use, as the target's kubelets know it, where there is no metrics-server. A "
+        "strong right: it lets read every log and run commands in every pod of the target",
+        without="metrics.k8s.io alone tells what pods use",
+    ),
+    Row(
+        side=Side.TARGET,
         group="policy",
         resource="poddisruptionbudgets",
         verbs=("list",),
@@ -720,7 +886,9 @@ def _names(names: Names, namespace: str, around: Circumstances) -> tuple[str, ..
             return (namespace,)
         case Names.QUOTA:
             return (around.quota_name,) if around.quota_name else ()
-        case Names.SYSTEM_NAMESPACE | Names.DEFAULT | Names.KUBEADM:
+        case (
+            Names.SYSTEM_NAMESPACE | Names.DEFAULT | Names.KUBEADM | Names.CLIENT_CA | Names.SIGNER
+        ):
             return (str(names),)
 
 

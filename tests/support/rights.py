@@ -14,6 +14,11 @@ ROLE: Mapping[str, Collection[str]] = {
     "configmaps": ("get", "list", "watch", "create"),
     "serviceaccounts": ("get",),
     "events": ("watch",),
+    "pods/log": ("get",),
+    "pods/exec": ("get", "create"),
+    "pods/attach": ("get", "create"),
+    "pods/portforward": ("get", "create"),
+    "pods.metrics.k8s.io": ("list",),
 }
 """All that federate needs in a namespace it is confined to."""
 

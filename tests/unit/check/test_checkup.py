@@ -14,6 +14,7 @@ from federate.check.access import ACCESS_REVIEWS, RULES_REVIEWS, SUBJECT_REVIEWS
 from federate.check.checkup import Checked, EndPoint, check_all
 from federate.check.findings import FindingId, Status, StepResult
 from federate.cluster.sessions import Access
+from federate.cluster.upstream import Reply, UpstreamCall
 from federate.errors import ClusterError, ConfigError, Forbidden, ServerFault, Unauthorized
 from federate.model.marks import (
     HUB_LABEL,
@@ -48,12 +49,29 @@ class Asked:
         everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
         self.rules: JsonDict = {"resourceRules": [everything], "incomplete": False}
         self.raw_get: Any = self._client.raw_get
+        self.kubelet: tuple[int, bytes] | ClusterError = (200, b"ok")
+        self.streamed: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
     async def access(self) -> Access:
         return Access(server=self.server)
+
+    @asynccontextmanager
+    async def stream(self, call: UpstreamCall) -> AsyncIterator[Reply]:
+        self.streamed.append(f"{call.method} {call.path}")
+        if isinstance(self.kubelet, ClusterError):
+            raise self.kubelet
+        status, said = self.kubelet
+
+        async def body() -> AsyncIterator[bytes]:
+            while True:
+                yield said
+                if status == 200:
+                    return
+
+        yield Reply(status=status, headers=(), body=body())
 
     async def create(self, resource: Resource, body: JsonObject, **more: Any) -> JsonDict:
         if resource.plural in self.refuses:
@@ -351,3 +369,57 @@ async def test_a_step_that_hangs_is_cut_off_and_told() -> None:
     assert status_of_steps(results, "edge")["version"] == "fail"
     assert FindingId.STEP_TIMED_OUT in findings(results, "edge")
     assert status_of_steps(results, "edge")["rights"] == "ok"
+
+
+def served_node(*conditions: JsonDict, port: int = 10250) -> JsonDict:
+    return {
+        "metadata": {"name": "edge", "annotations": {NODE_HUB_ANNOTATION: "h"}},
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.9"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+            "conditions": list(conditions),
+        },
+    }
+
+
+async def test_the_way_to_the_kubelet_api_is_gone() -> None:
+    """As `kubectl logs` goes it: through the hub's API server; what never ends is cut."""
+    async with bed() as pair:
+        pair.hub.add(NODES, served_node())
+        [step] = [r for r in await pair.check() if r.step == "kubelet edge"]
+        assert (step.status, step.said) == (Status.OK, "the hub reaches it at 10.0.0.9:10250")
+        assert pair.at_hub.streamed == ["GET /api/v1/nodes/edge/proxy/healthz"]
+        pair.at_hub.kubelet = (503, b"dial tcp 10.0.0.9:10250: connect: connection refused ")
+        results = await pair.check()
+        assert FindingId.KUBELET_UNREACHABLE in findings(results, "hub")
+        pair.at_hub.kubelet = Unauthorized("Unauthorized", status=401)
+        assert FindingId.KUBELET_REFUSES in findings(await pair.check(), "hub")
+        assert not [r for r in results if r.status is Status.FAIL and r.step == "kubelet edge"]
+
+
+async def test_a_kubelet_api_that_is_not_there_is_not_asked() -> None:
+    """No Node yet, no port, or switched off."""
+    async with bed() as pair:
+        pair.hub.documents["/version"] = {"gitVersion": "v1.34.4+k3s1"}
+        assert FindingId.KUBELET_MAY_BE_TUNNELLED in findings(await pair.check(), "hub")
+        pair.hub.add(NODES, served_node(port=0))
+        [step] = [r for r in await pair.check() if r.step == "kubelet edge"]
+        assert step.said == "the Node tells no port"
+        kubelet = replace(EDGE.kubelet, is_served=False)
+        pair.settings = replace(pair.settings, targets=(replace(EDGE, kubelet=kubelet),))
+        pair.at_hub.questions.clear()
+        await pair.check()
+        asked = {q["resource"] for q in pair.at_hub.questions}
+        assert not pair.at_hub.streamed
+    assert "tokenreviews" not in asked
+
+
+async def test_the_right_to_approve_is_asked_for_where_it_is_used() -> None:
+    async with bed() as pair:
+        pair.at_hub.allowed = lambda asked: asked["resource"] != "signers"
+        assert FindingId.OPTIONAL_RIGHT_MISSING not in findings(await pair.check(), "hub")
+        kubelet = replace(EDGE.kubelet, serving=replace(EDGE.kubelet.serving, approves=True))
+        pair.settings = replace(pair.settings, targets=(replace(EDGE, kubelet=kubelet),))
+        results = await pair.check()
+    [finding] = [f for r in results if r.end == "hub" for f in r.findings if "Optional" in f.id]
+    assert "--with approve" in finding.fix

@@ -99,4 +99,8 @@ def test_the_role_that_confined_tests_run_with_is_the_printed_one() -> None:
         capacity=CapacityMode.STATIC,
         features=usual_features(is_confined=True),
     )
-    assert {right.resource: right.verbs for right in rights(around)} == ROLE
+    found = {
+        f"{right.resource}.{right.group}" if right.group else right.resource: right.verbs
+        for right in rights(around)
+    }
+    assert found == ROLE
