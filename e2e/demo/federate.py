@@ -2,6 +2,7 @@
 
 import sys
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from e2e.testbed.ports import free_ports
@@ -19,11 +20,21 @@ class Federate:
     """
 
     def __init__(
-        self, *, node: str, hub: Path, target: Path, folder: Path, launcher: Launcher
+        self,
+        *,
+        node: str,
+        hub: Path,
+        target: Path,
+        folder: Path,
+        launcher: Launcher,
+        more: Sequence[str] = (),
     ) -> None:
+        """`more` are further arguments of `federate run`."""
         self.node = node
-        self._arguments = ["run", "--hub", str(hub), "--target", f"{node}={target}"]
-        self.command_line = f"federate run --hub hub.yaml --target {node}=target.yaml"
+        self._arguments = ["run", "--hub", str(hub), "--target", f"{node}={target}", *more]
+        self.command_line = " ".join(
+            ("federate run --hub hub.yaml --target", f"{node}=target.yaml", *more)
+        )
         """What a user would type, in a folder with both kubeconfigs."""
         self._folder = folder
         self._launcher = launcher

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.images.build import app_archives
+from e2e.support.desk import address_for_containers
 from e2e.support.witness import Witness
 from e2e.testbed.beds import Bed, Beds
 from e2e.testbed.binaries import Binaries
@@ -57,7 +58,9 @@ class Stage:
     target: Witness
     federate: Federate
     kubectl: Path | None = None
-    """For a person who looks around; only a kept stage has one."""
+    """For a person who looks around; a fresh stage of fake nodes has none."""
+    runs_containers: bool = False
+    """Whether there is something to look into with `kubectl logs`."""
 
     def save_logs(self) -> Path:
         """Copy all logs to a folder that outlives the clusters, and return it."""
@@ -84,8 +87,17 @@ def fresh_stage(narrator: Narrator) -> Iterator[Stage]:
         stack.callback(narrator.tell, ENDING)
         with progress.long_step("Starting hub and target"):
             hub, target = start_all(provider, (HUB, TARGET))
+        address, kubectl = "", None
+        if name == "kind":
+            address, kubectl = address_for_containers(places), binaries.find_users_kubectl()
         yield stack.enter_context(
-            _staged(bed=provider.bed, shown=(_shown(hub), _shown(target)), tied=True)
+            _staged(
+                bed=provider.bed,
+                shown=(_shown(hub), _shown(target)),
+                tied=True,
+                kubectl=kubectl,
+                node_address=address,
+            )
         )
 
 
@@ -107,7 +119,10 @@ def kept_stage(narrator: Narrator) -> Iterator[Stage]:
     bed = Beds(places).named(BED_NAME)
     assert bed is not None, "the pair is up"
     hub, target = map(_shown, states)
-    with _staged(bed=bed, shown=(hub, target), tied=False, kubectl=kubectl) as stage:
+    address = address_for_containers(places) if name == "kind" else ""
+    with _staged(
+        bed=bed, shown=(hub, target), tied=False, kubectl=kubectl, node_address=address
+    ) as stage:
         try:
             if stage.federate.end_predecessor():
                 narrator.say("Ended the federate that an earlier demo kept.")
@@ -134,8 +149,14 @@ def _shown(cluster: TestCluster | ClusterState) -> Shown:
 
 @contextmanager
 def _staged(
-    *, bed: Bed, shown: tuple[Shown, Shown], tied: bool, kubectl: Path | None = None
+    *,
+    bed: Bed,
+    shown: tuple[Shown, Shown],
+    tied: bool,
+    kubectl: Path | None = None,
+    node_address: str = "",
 ) -> Iterator[Stage]:
+    """`node_address` is this host's, as a hub in a container reaches it; "" where none is."""
     hub, target = shown
     with ExitStack() as stack:
         launcher = Launcher(tied=tied)
@@ -146,6 +167,7 @@ def _staged(
             target=target.kubeconfig,
             folder=bed.cluster_folder("federate"),
             launcher=launcher,
+            more=("--node-address", node_address) if node_address else (),
         )
         if tied:
             stack.callback(federate.kill)
@@ -159,6 +181,7 @@ def _staged(
             target=witnesses[1],
             federate=federate,
             kubectl=kubectl,
+            runs_containers=bool(node_address),
         )
 
 

@@ -1,10 +1,13 @@
 """The steps of the story. Each asserts what it shows."""
 
 import shlex
+import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
-from e2e.support.manifests import deployment, pod_spec
+from e2e.support.manifests import APP as PROGRAM
+from e2e.support.manifests import container, deployment, pod_spec
 from e2e.support.pods import hub_pod_uid_of, is_ready, is_terminating, name_of, uid_of
 from e2e.support.witness import Json
 
@@ -21,6 +24,8 @@ from .tables import (
     mirror_row,
     node_row,
 )
+
+KUBECTL_SECONDS = 30.0
 
 SELECTION = """\
 The pods ask for the virtual node:
@@ -49,6 +54,7 @@ class Story:
             self.show_clusters,
             self.start_federate,
             self.submit,
+            self.look_inside,
             self.scale,
             self.delete_mirror,
             self.kill_federate,
@@ -94,6 +100,31 @@ class Story:
             "phase, readiness, start time and the node of every mirror are back in its hub pod",
             all(agree(pod, self._mirror_of(uid_of(pod))) for pod in self._pods()),
         )
+
+    def look_inside(self) -> None:
+        """Read what a container printed, through the hub; on fake nodes nothing runs."""
+        if not self.stage.runs_containers:
+            return
+        self.narrator.step("kubectl logs and exec on the hub reach the container in the target")
+        pod = name_of(self._pods()[0])
+        for words in (("logs", pod), ("exec", pod, "--", "/app", "version")):
+            self.narrator.command(f"kubectl {' '.join(words)}")
+            self._wait(f"kubectl {words[0]} answers", partial(self._answers, *words))
+
+    def _answers(self, *words: str) -> bool:
+        """Run kubectl on the hub; True once it succeeds, and shown then."""
+        kubeconfig = self.stage.clusters[0].kubeconfig
+        finished = subprocess.run(
+            [str(self.stage.kubectl), f"--kubeconfig={kubeconfig}", "-n", NAMESPACE, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=KUBECTL_SECONDS,
+            check=False,
+        )
+        if finished.returncode == 0:
+            self.narrator.say(finished.stdout.rstrip())
+        return finished.returncode == 0
 
     def scale(self) -> None:
         """Scale up and down; the target follows."""
@@ -222,7 +253,9 @@ class Story:
         self.hub.create_if_absent(namespace)
         # Pods are refused until their namespace has its ServiceAccount.
         self._poll(lambda: self.hub.get("ServiceAccount", NAMESPACE, "default") is not None)
-        replicas = deployment(APP, pod_spec(self.federate.node), replicas=3)
+        talking = container(command=[PROGRAM, "lines", "3"])
+        spec = pod_spec(self.federate.node, containers=[talking])
+        replicas = deployment(APP, spec, replicas=3)
         self.narrator.command(f"kubectl apply -f {APP}.yaml     # Deployment {APP}, 3 replicas")
         self.hub.create(replicas, NAMESPACE)
 

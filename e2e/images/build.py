@@ -62,6 +62,7 @@ def image_of(version: str, program: Path) -> Image:
     return Image(
         tag=tag_of(version),
         files={PROGRAM: program},
+        links={"/bin/tar": PROGRAM},
         entrypoint=[PROGRAM],
         environment=[SEARCH_PATH, f"VERSION={version}"],
     )

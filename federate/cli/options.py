@@ -7,7 +7,7 @@ that names the option, the value and what was expected; all of them are told at 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -16,8 +16,10 @@ from federate.config import values
 from federate.config.values import quoted
 from federate.config.values import shown as shown
 from federate.errors import ConfigError
+from federate.kubelet.rules import CertificateMode
 from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.model.quantities import PODS
+from federate.runtime.settings import KubeletSettings
 
 T = TypeVar("T")
 
@@ -278,6 +280,25 @@ def parse_node_address(text: str) -> str:
         ConfigError: it is no address that other hosts could reach.
     """
     return checked(text, values.node_address)
+
+
+KUBELET_WORDS = ("csr", "approve", "self-signed", "off")
+"""What `--kubelet` may say."""
+
+
+def with_kubelet_word(kubelet: KubeletSettings, word: str) -> KubeletSettings:
+    """Put a word of `--kubelet` over what the file says; address, port and client CA stay."""
+    if word == "off":
+        return replace(kubelet, is_served=False)
+    by_us = word == CertificateMode.SELF_SIGNED
+    serving = replace(
+        kubelet.serving,
+        mode=CertificateMode.SELF_SIGNED if by_us else CertificateMode.CSR,
+        approves=word == "approve",
+        certificate_file=None,
+        key_file=None,
+    )
+    return replace(kubelet, is_served=True, serving=serving)
 
 
 def checked(text: str, check: Callable[[str], T]) -> T:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 import threading
@@ -28,9 +29,23 @@ STOP_SECONDS = 4.4
 END_SECONDS = 4.9
 """After so long the process ends whatever hangs: a thread, a task that will not be cancelled."""
 
+MOST_FILES = 65_536
+"""Far more than all streams of a process take; some programs walk through as many as they may."""
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Work = Callable[[asyncio.Event], Coroutine[None, None, None]]
+
+
+def raise_file_limit(most: int = MOST_FILES) -> None:
+    """Let the process open as many files as it may: each stream to a container takes two.
+
+    Shells and service managers give 1024 by default, and leave it to programs to ask for more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def run_until_signal(work: Work) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from federate import __version__
-from federate.cli.options import Complaints
+from federate.cli.options import KUBELET_WORDS, Complaints
 from federate.cli.sources import (
     Overrides,
     Typed,
@@ -99,6 +99,14 @@ def run(  # noqa: PLR0913 - one parameter for each option
         str | None,
         typer.Option(metavar="IP", help="InternalIP of the nodes. Without it: this host's."),
     ] = None,
+    kubelet: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(KUBELET_WORDS),
+            help="Answer kubectl logs, exec and the like, with a certificate by CSR (approve: by "
+            "ourselves) or a self-signed one. Without it csr.",
+        ),
+    ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -143,6 +151,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
         namespaces=namespaces,
         labels=label or (),
         node_address=node_address,
+        kubelet=kubelet,
         listen=listen,
         log_level=log_level,
         log_format=log_format,
@@ -156,7 +165,7 @@ def run(  # noqa: PLR0913 - one parameter for each option
 def _start(settings: Settings, following: Following | None) -> None:
     import asyncio
 
-    from federate.cli.process import run_until_signal
+    from federate.cli.process import raise_file_limit, run_until_signal
     from federate.runtime.manager import Process, run_process
     from federate.runtime.telemetry import LogFormat, LogLevel, Metrics, Telemetry, start_logging
 
@@ -178,6 +187,7 @@ def _start(settings: Settings, following: Following | None) -> None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, following.look_now)
         await run_process(process, stop=stop)
 
+    raise_file_limit()
     run_until_signal(work)
     typer.echo(how_to_leave(process.settings))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from federate.cli.options import (
+    KUBELET_WORDS,
     Complaints,
     TargetOption,
     checked,
@@ -25,6 +26,7 @@ from federate.cli.options import (
     parse_node_address,
     parse_targets,
     shown,
+    with_kubelet_word,
 )
 from federate.config import values
 from federate.errors import ConfigError
@@ -50,6 +52,7 @@ VARIABLES = {
     "--identity": "FEDERATE_IDENTITY",
     "--leader-lease-namespace": "FEDERATE_LEADER_LEASE_NAMESPACE",
     "--node-address": "FEDERATE_NODE_ADDRESS",
+    "--kubelet": "FEDERATE_KUBELET",
 }
 """What the environment calls an option; `--hub` is read by `options.named_hub`."""
 
@@ -69,6 +72,7 @@ class Typed:
     namespaces: str | None = None
     labels: Sequence[str] = ()
     node_address: str | None = None
+    kubelet: str | None = None
     listen: str | None = None
     log_level: str | None = None
     log_format: str | None = None
@@ -90,6 +94,7 @@ class Overrides:
     namespaces: NamespaceRules | None
     labels: Mapping[str, str]
     node_address: str | None
+    kubelet: str | None
     listen: tuple[str, int] | None
     log_level: str | None
     log_format: str | None
@@ -154,6 +159,7 @@ def read_overrides(complaints: Complaints, typed: Typed) -> Overrides:
         namespaces=namespaces,
         labels=labels,
         node_address=read.option("--node-address", typed.node_address, parse_node_address),
+        kubelet=read.option("--kubelet", typed.kubelet, one_of(KUBELET_WORDS)),
         listen=read.option("--listen", typed.listen, parse_listen),
         log_level=read.option("--log-level", typed.log_level, one_of(values.LOG_LEVELS)),
         log_format=read.option("--log-format", typed.log_format, one_of(values.LOG_FORMATS)),
@@ -282,4 +288,9 @@ def _with_flags(
         namespaces=over.namespaces or target.namespaces,
         labels={**target.labels, **over.labels},
         node_address=over.node_address or target.node_address,
+        kubelet=(
+            target.kubelet
+            if over.kubelet is None
+            else with_kubelet_word(target.kubelet, over.kubelet)
+        ),
     )

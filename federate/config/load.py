@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from federate.config.schema import (
     KIND,
     CapacityPart,
     Federation,
+    KubeletPart,
     NamespacesPart,
     VirtualNodePart,
     findings,
@@ -21,11 +23,12 @@ from federate.config.schema import (
 from federate.config.tree import Loc, Problem, Tree, Unreadable, path_of, read_tree
 from federate.config.values import SHOWN_LIMIT, expanded, is_file, shown_path
 from federate.errors import ConfigError
+from federate.kubelet.rules import ServingRules
 from federate.model.naming import NamespaceRules
 from federate.model.objects import ObjectKey
 from federate.model.taints import Taint
 from federate.node.capacity import CapacityRules
-from federate.runtime.settings import TargetSettings
+from federate.runtime.settings import KubeletSettings, TargetSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +47,7 @@ class Configuration:
 
     def targets(self) -> tuple[TargetSettings, ...]:
         """Return the virtual nodes in the order of the file."""
-        return tuple(
-            _target(node, self._beside(node.target.kubeconfig))
-            for node in self.federation.virtual_nodes
-        )
+        return tuple(_target(node, self._beside) for node in self.federation.virtual_nodes)
 
     def missing_files(
         self, *, but_hub: bool = False, but_nodes: frozenset[str] = frozenset()
@@ -134,10 +134,10 @@ def _lines(problems: list[Problem], path: Path) -> tuple[str, ...]:
     return tuple(problem.at(str(path)) for problem in sorted(set(problems)))
 
 
-def _target(node: VirtualNodePart, kubeconfig: Path) -> TargetSettings:
+def _target(node: VirtualNodePart, beside: Callable[[str], Path]) -> TargetSettings:
     return TargetSettings(
         name=node.node_name,
-        kubeconfig=kubeconfig,
+        kubeconfig=beside(node.target.kubeconfig),
         context=node.target.context,
         capacity=_capacity(node.capacity),
         namespaces=_namespaces(node.namespaces),
@@ -146,6 +146,26 @@ def _target(node: VirtualNodePart, kubeconfig: Path) -> TargetSettings:
         taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in node.taints),
         provider_id=node.provider_id,
         node_address=node.node_address,
+        kubelet=_kubelet(node.kubelet, beside),
+    )
+
+
+def _kubelet(part: KubeletPart, beside: Callable[[str], Path]) -> KubeletSettings:
+    def file(text: str | None) -> Path | None:
+        return None if text is None else beside(text)
+
+    return KubeletSettings(
+        is_served=part.serve,
+        address=part.address,
+        port=part.port,
+        serving=ServingRules(
+            mode=part.certificate,
+            approves=part.approve,
+            certificate_file=file(part.certificate_file),
+            key_file=file(part.key_file),
+            client_ca_file=file(part.client_ca_file),
+            folder=file(part.certificate_folder),
+        ),
     )
 
 

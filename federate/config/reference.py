@@ -26,6 +26,7 @@ OVERRIDES: Mapping[str, str] = {
     "virtualNodes[].namespaces": "`--namespaces WORD`",
     "virtualNodes[].labels": "`--label KEY=VALUE` (by key)",
     "virtualNodes[].nodeAddress": "`--node-address`, `$FEDERATE_NODE_ADDRESS`",
+    "virtualNodes[].kubelet": "`--kubelet`, `$FEDERATE_KUBELET`",
 }
 """What goes over a key. Flags go over the environment, which goes over the file."""
 
@@ -53,6 +54,8 @@ of the file included:
   context of its target are replaced (both), and its other keys stay.
 - `--capacity SIZE` and `--capacity NAME:SIZE` give a fixed size, `--namespaces` another strategy;
   `--label` adds a label, or replaces the one of that key.
+- `--kubelet off` sets `serve: false`; `csr`, `approve` (`csr` with `approve: true`) and
+  `self-signed` set `serve: true` and the certificate. Address, port and client CA stay.
 - `--hub` and `$FEDERATE_HUB_KUBECONFIG` put aside `hub.context` too: it belongs to the other file.
 
 `--identity` and `$FEDERATE_IDENTITY` (this process in leader leases) have no key: replicas may
@@ -131,6 +134,8 @@ def _kind(field: FieldInfo) -> str:
         return "list of mappings" if _is_list(annotation) else "mapping"
     if get_origin(annotation) is Literal:
         return _words(get_args(annotation))
+    if annotation is bool:
+        return _words(("true", "false"))
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return _words(annotation)
     raise TypeError(f"{field.alias}: no words for {annotation}")
@@ -162,6 +167,8 @@ def _default(field: FieldInfo) -> str:
             return ""
         case BaseModel():
             return ""
-        case StrEnum() | str() | Decimal():
+        case bool():
+            return f"`{str(default).lower()}`"
+        case StrEnum() | str() | Decimal() | int():
             return f"`{default}`"
     raise TypeError(f"{field.alias}: no words for the default {default!r}")

@@ -25,6 +25,7 @@ from pydantic.alias_generators import to_camel
 
 from federate.config import values
 from federate.config.tree import Loc, path_of
+from federate.kubelet.rules import CertificateMode
 from federate.model.naming import NamespaceStrategy
 from federate.model.quantities import PODS
 from federate.model.taints import TaintEffect
@@ -87,6 +88,13 @@ Quantities = Annotated[
 ]
 Labels = Annotated[dict[OwnLabelKey, LabelValue], Says("label values by key")]
 Selector = Annotated[dict[LabelKey, LabelValue], Says("label values by key")]
+
+FilePath = Annotated[
+    str,
+    AfterValidator(values.file_path),
+    Says("path; a relative one begins at this file's folder"),
+]
+IpAddress = Annotated[str, AfterValidator(values.address), Says("IP address")]
 
 Listen = Annotated[
     str, BeforeValidator(_number_as_text), AfterValidator(values.listen), Says("`HOST:PORT`")
@@ -195,6 +203,46 @@ class TaintPart(Part):
     )
 
 
+class KubeletPart(Part):
+    """How the virtual node answers `kubectl logs`, `exec` and the like, as a kubelet does."""
+
+    serve: bool = Field(
+        default=True, description="Whether it answers. Without it the Node names no port."
+    )
+    address: IpAddress | None = Field(
+        default=None,
+        description="Where it listens. Without it the node's address; every address, where that is "
+        "none of this host's.",
+    )
+    port: Annotated[int, AfterValidator(values.port), Says("number")] = Field(
+        default=0, description="The port; each virtual node needs its own. 0: a free one."
+    )
+    certificate: Annotated[CertificateMode, _one_of(CertificateMode)] = Field(
+        default=CertificateMode.CSR,
+        description="`csr`: the hub's signer `kubernetes.io/kubelet-serving`, self-signed until "
+        "somebody approves. `files`: as given. `self-signed`: nobody is asked.",
+    )
+    approve: bool = Field(
+        default=False,
+        description="Approve one's own requests; needs rights that `federate rbac` prints. `csr`.",
+    )
+    certificate_file: FilePath | None = Field(
+        default=None, description="PEM, with the chain; read again when it changes. `files`."
+    )
+    key_file: FilePath | None = Field(default=None, description="Its key, PEM. `files`.")
+    certificate_folder: FilePath | None = Field(
+        default=None,
+        description="Where key and certificate are kept across restarts. Without it in memory "
+        "alone: each start asks anew. `csr`.",
+    )
+    client_ca_file: FilePath | None = Field(
+        default=None,
+        alias="clientCAFile",
+        description="Who signs the API server's client certificate. Without it what the hub says: "
+        "ConfigMap `kube-system/extension-apiserver-authentication`.",
+    )
+
+
 class VirtualNodePart(Part):
     """One virtual node and its target."""
 
@@ -226,6 +274,9 @@ class VirtualNodePart(Part):
             default=None,
             description="The Node's InternalIP. Without it this host's address towards the hub.",
         )
+    )
+    kubelet: KubeletPart = Field(
+        default=KubeletPart(), description="How it answers `kubectl logs`, `exec` and the like."
     )
 
 
@@ -300,6 +351,24 @@ def findings(data: Mapping[str, Any]) -> Iterator[Finding]:
         for inner, said in virtual_node_findings(node):
             yield (*loc, *inner), said
     yield from _provider_id_findings(nodes if isinstance(nodes, list) else ())
+    yield from _port_findings(nodes if isinstance(nodes, list) else ())
+
+
+def _port_findings(nodes: Sequence[Any]) -> Iterator[Finding]:
+    """Refuse two virtual nodes on one port, but on two addresses."""
+    owners: dict[int, dict[str, int]] = {}
+    for number, node in enumerate(nodes):
+        kubelet = node.get("kubelet") if isinstance(node, dict) else None
+        if not isinstance(kubelet, dict) or kubelet.get("serve") is False:
+            continue
+        port, listens = kubelet.get("port"), kubelet.get("address") or node.get("nodeAddress")
+        if isinstance(port, bool) or not isinstance(port, int) or port == 0:
+            continue
+        place = listens if isinstance(listens, str) else ""
+        first = owners.setdefault(port, {}).setdefault(place, number)
+        if first != number:
+            said = f"found {port}, which virtualNodes[{first}] has; expected another for each"
+            yield ("virtualNodes", number, "kubelet", "port"), said
 
 
 def _provider_id_findings(nodes: Sequence[Any]) -> Iterator[Finding]:
@@ -323,7 +392,11 @@ def _provider_id_findings(nodes: Sequence[Any]) -> Iterator[Finding]:
 
 def virtual_node_findings(spec: Mapping[str, Any]) -> Iterator[Finding]:
     """Say what is wrong between the keys of one virtual node."""
-    for key, check in (("capacity", _capacity_findings), ("namespaces", _namespaces_findings)):
+    for key, check in (
+        ("capacity", _capacity_findings),
+        ("namespaces", _namespaces_findings),
+        ("kubelet", _kubelet_findings),
+    ):
         part = spec.get(key)
         if isinstance(part, dict):
             for loc, said in check(part):
@@ -367,6 +440,23 @@ def _namespaces_findings(part: Mapping[str, Any]) -> Iterator[Finding]:
                 "expected another for each",
             )
         owners.setdefault(target, hub)
+
+
+_CERTIFICATE_MODES = {
+    "approve": ("csr",),
+    "certificateFolder": ("csr",),
+    "certificateFile": ("files",),
+    "keyFile": ("files",),
+}
+
+
+def _kubelet_findings(part: Mapping[str, Any]) -> Iterator[Finding]:
+    belonging = {k: v for k, v in part.items() if v is not False}
+    yield from _choice_findings(belonging, "certificate", "csr", _CERTIFICATE_MODES, ())
+    if part.get("certificate") == CertificateMode.FILES:
+        for key in ("certificateFile", "keyFile"):
+            if not part.get(key):
+                yield (key,), "missing; certificate files needs it"
 
 
 def _choice_findings(

@@ -110,6 +110,17 @@ def kubeconfig_path(text: str) -> str:
     return text
 
 
+def file_path(text: str) -> str:
+    """Return the path of a PEM file, which need not be there."""
+    if not text:
+        raise ValueError("expected the path of a PEM file")
+    is_no_path = len(text) > PATH_LIMIT or bool(_CONTROLS.search(text))
+    if is_no_path or looks_like_content(text) or _longest_name(text) > FILE_NAME_LIMIT:
+        raise ValueError("expected the path of a PEM file, not its content")
+    expanded(text)
+    return text
+
+
 def _longest_name(text: str) -> int:
     """Count the bytes of the longest name in a path."""
     return max(len(name.encode(errors="surrogatepass")) for name in text.split("/"))
@@ -287,6 +298,13 @@ def host_and_port(text: str) -> tuple[str, int]:
     if len(host) > 253 or not _HOST.fullmatch(host):
         raise ValueError(f"{shown(host)} is no host; write IPv6 as [::1]:8080")
     return host, port
+
+
+def port(number: int) -> int:
+    """Return the number of a port."""
+    if not 0 <= number <= 65535:
+        raise ValueError("expected a port from 0 (any free one) to 65535")
+    return number
 
 
 def listen(text: str) -> str:

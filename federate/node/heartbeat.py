@@ -50,6 +50,7 @@ from federate.node.probe import TargetProbe
 from federate.node.reachability import Reachability, TargetState
 from federate.node.render import (
     TARGET_REACHABLE,
+    KubeletWord,
     NodeFacts,
     NodeShape,
     is_registered_by,
@@ -122,6 +123,8 @@ class NodePorts:
     now: Callable[[], datetime]
     credential_expiry: Callable[[], Expiry | None] | None = None
     """When the credentials for the target end; None: nothing is said of them."""
+    kubelet: Callable[[], KubeletWord | None] = lambda: None
+    """How the kubelet API stands; None: nothing is said of one."""
 
 
 class Heartbeat:
@@ -385,6 +388,7 @@ class Heartbeat:
                 credentials_word(ask_expiry(), now=now.timestamp()) if ask_expiry else None
             ),
             uninstalled=self._ports.uninstalled(),
+            kubelet=self._ports.kubelet(),
         )
         return render_node(facts, present, now=format_instant(now))
 

@@ -40,6 +40,7 @@ from federate.patch.threeway import merge
 
 TARGET_REACHABLE = "federate.dev/TargetReachable"
 CREDENTIALS_VALID = "federate.dev/CredentialsValid"
+KUBELET_SERVING = "federate.dev/KubeletServing"
 
 _NOT_REACHABLE = {
     TargetState.UNREACHABLE: NodeReason.TARGET_UNREACHABLE,
@@ -75,6 +76,17 @@ class NodeShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletWord:
+    """How the kubelet API of the virtual node stands: what `kubectl logs` and the like need."""
+
+    port: int
+    """Where it listens; 0: nowhere, and the Node names no port."""
+    is_serving: bool
+    reason: NodeReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """What is true of the virtual node right now."""
 
@@ -96,6 +108,8 @@ class NodeFacts:
     """How the credentials for the target stand; None: nothing is said of them."""
     uninstalled: Sequence[str] = ()
     """Target namespaces whose anchor somebody removed."""
+    kubelet: KubeletWord | None = None
+    """None: no kubelet API is served, and nothing is said of one."""
 
 
 def is_registered_by(node: JsonObject, hub_id: str) -> bool:
@@ -146,6 +160,7 @@ def render_node(facts: NodeFacts, present: JsonObject | None, *, now: str) -> Js
             "capacity": dict(facts.offer),
             "allocatable": dict(facts.offer),
             "addresses": [{"type": "InternalIP", "address": facts.address}],
+            **_daemon_endpoints(facts.kubelet),
             "conditions": _render_conditions(facts, present, now=now),
             "nodeInfo": _render_node_info(facts, labels),
         },
@@ -166,6 +181,13 @@ def _taints(shape: NodeShape) -> list[JsonDict]:
         | {"effect": str(taint.effect)}
         for taint in (ours, *shape.taints)
     ]
+
+
+def _daemon_endpoints(kubelet: KubeletWord | None) -> JsonDict:
+    """Name the port that the hub's API server asks; servers say 0 where none is named."""
+    if kubelet is None or not kubelet.port:
+        return {}
+    return {"daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}}}
 
 
 def _render_node_info(facts: NodeFacts, labels: Mapping[str, str]) -> JsonDict:
@@ -207,6 +229,9 @@ def _render_conditions(facts: NodeFacts, present: JsonObject | None, *, now: str
     if (word := facts.credentials) is not None:
         status = "True" if word.is_valid else "False"
         conditions.append(_condition(CREDENTIALS_VALID, status, word.reason, word.message))
+    if (kubelet := facts.kubelet) is not None:
+        status = "True" if kubelet.is_serving else "False"
+        conditions.append(_condition(KUBELET_SERVING, status, kubelet.reason, kubelet.message))
     timed = [_with_times(c, present, now=now) for c in conditions]
     # A target that is away leaves Ready alone: silence lets the hub's own grace work (C12).
     untouched = condition_of(present, "Ready") if silent and present is not None else None

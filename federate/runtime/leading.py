@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -20,6 +20,7 @@ import structlog
 from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
 from federate.cluster.store import Change, Store
+from federate.cluster.upstream import Reply, UpstreamCall
 from federate.errors import ClusterError, NotOurs
 from federate.events.relay import EventRelay
 from federate.events.teller import Teller
@@ -36,6 +37,8 @@ from federate.node.anchors import NodeAnchors
 from federate.node.heartbeat import Heartbeat, NodeIdentity, NodePorts
 from federate.node.leaving import is_leaving
 from federate.node.render import NodeShape
+from federate.runtime.hosted import HostedPods
+from federate.runtime.kubeletapi import KubeletApi, KubeletPorts, OpenCall
 from federate.runtime.mirroring import Mirroring, MirroringPorts, MirroringRules, Timing
 from federate.runtime.offering import OfferPorts, build_offering
 from federate.runtime.settings import TargetSettings
@@ -63,6 +66,8 @@ class LeadingPorts:
     """Set once it is sure that target and hub may share namespaces as configured."""
     credential_expiry: Callable[[], Expiry | None] | None = None
     """When the credentials for the target end; None: the Node says nothing of them."""
+    open_call: OpenCall | None = None
+    """Opens a stream to the target; None: no kubelet API is served."""
     is_leaving_for_good: bool = False
     """Nothing new is mirrored, whatever the Node says: it may have been registered anew."""
 
@@ -115,6 +120,7 @@ class Leading:
             ),
         )
         self._target_events = self._build_target_events()
+        self._kubelet = self._build_kubelet(node_address)
         self._heartbeat = Heartbeat(
             identity=NodeIdentity(
                 scope=scope,
@@ -142,6 +148,7 @@ class Leading:
                 fence=ports.fence,
                 now=_now,
                 credential_expiry=ports.credential_expiry,
+                kubelet=lambda: self._kubelet.word() if self._kubelet is not None else None,
             ),
         )
         self._watch_gauges()
@@ -224,12 +231,50 @@ class Leading:
             random=timing.random,
         )
 
+    def _build_kubelet(self, node_address: str) -> KubeletApi | None:
+        """Wire what answers `kubectl logs` and the like: pods do not wait for it either."""
+        ports, settings, mirroring = self._ports, self._settings, self._mirroring
+        open_call = ports.open_call
+        if open_call is None or not settings.kubelet.is_served:
+            return None
+
+        def open_fenced(call: UpstreamCall) -> AbstractAsyncContextManager[Reply]:
+            # Pods of the same names may run in a cluster that is not the target any more (C5).
+            self._heartbeat.probe.fence()
+            return open_call(call)
+
+        return KubeletApi(
+            settings.kubelet,
+            KubeletPorts(
+                hub=ports.hub,
+                target=ports.target,
+                open_call=open_fenced,
+                pods=HostedPods(hub_pods=mirroring.hub_pods, mirror_by_uid=mirroring.mirror_by_uid),
+                namespaces=lambda: mirroring.ground.watched,
+                counts=ports.metrics.kubelet_counts(settings.name),
+                tell=lambda: self._heartbeat.wake(),
+            ),
+            scope=self._scope,
+            node_address=node_address,
+        )
+
+    def _watch_kubelet(self, kubelet: KubeletApi) -> None:
+        node = {"node": self._settings.name}
+        for name, read in (
+            ("federate_kubelet_streams", lambda: float(kubelet.open_streams)),
+            ("federate_kubelet_serving", lambda: float(kubelet.word().is_serving)),
+            ("federate_kubelet_certificate_expiry_timestamp_seconds", kubelet.certificate_ends_at),
+        ):
+            self._ports.metrics.watch_gauge(name, node, read)
+
     def _watch_gauges(self) -> None:
         metrics, queue = self._ports.metrics, self._mirroring.queue
         unknown = partial(getattr, self._mirroring.sweeper, "unknown_mirrors")
         metrics.watch_gauge("federate_unknown_mirrors", {"target": self._settings.name}, unknown)
         is_open = partial(getattr, self._target_events, "is_open")
         metrics.watch_gauge("federate_target_events_open", {"node": self._settings.name}, is_open)
+        if self._kubelet is not None:
+            self._watch_kubelet(self._kubelet)
         for lane in Lane:
             labels = {"node": self._settings.name, "lane": str(lane)}
             depth = partial(queue.depth, lane)
@@ -274,6 +319,8 @@ class Leading:
                 group.create_task(reflector.run(), name=f"reflector-{reflector.name}")
             for reflector in reflectors:
                 await self._wait_for_store(reflector)
+            if self._kubelet is not None:
+                group.create_task(self._kubelet.run(), name="kubelet")
             await self.register.find(self._mirroring.anchors_in_use())
             self._target_version = await self._ask_target_version()
             group.create_task(self._mirroring.work(), name="pods")

@@ -342,13 +342,17 @@ class Mirroring:
             found[namespace] = uid_of(anchor) if anchor is not None else str(owner.get("uid"))
         return found
 
+    def mirror_by_uid(self, uid: str) -> JsonObject | None:
+        """Return the mirror of that uid, while it stands and is in sight."""
+        standing = self.mirrors.by_index(UID_INDEX, uid)
+        return standing[0] if standing else None
+
     def hub_pod_of(self, mirror_uid: str) -> JsonObject | None:
         """Return the living hub pod that has this mirror on record; it may have vanished since.
 
         The record alone is not believed: who may annotate a pod could name a stranger's.
         """
-        standing = self.mirrors.by_index(UID_INDEX, mirror_uid)
-        mirror = standing[0] if standing else self.mirrors.last_deleted(mirror_uid)
+        mirror = self.mirror_by_uid(mirror_uid) or self.mirrors.last_deleted(mirror_uid)
         origin = origin_of(mirror) if mirror is not None else None
         hub_pod = self.hub_pods.get(origin.pod) if origin is not None else None
         if origin is None or hub_pod is None or uid_of(hub_pod) != origin.pod_uid:

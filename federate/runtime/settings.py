@@ -6,9 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from federate.kubelet.rules import ServingRules
 from federate.model.naming import NamespaceRules
 from federate.model.taints import Taint
 from federate.node.capacity import CapacityRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSettings:
+    """How a virtual node answers the hub's API server: logs, exec, metrics (C60-C62)."""
+
+    is_served: bool = True
+    address: str | None = None
+    """Where it listens; None: the node's address, or all where that is not this host's."""
+    port: int = 0
+    """0: a free one, which the Node tells."""
+    serving: ServingRules = field(default_factory=ServingRules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +42,7 @@ class TargetSettings:
     """None: `federate://` and the node's name."""
     node_address: str | None = None
     """Its InternalIP; None: this host's address towards the hub."""
+    kubelet: KubeletSettings = field(default_factory=KubeletSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

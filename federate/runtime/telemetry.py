@@ -99,7 +99,7 @@ METRICS: tuple[MetricRow, ...] = (
         Kind.HISTOGRAM,
         "federate_request_duration_seconds",
         "cluster verb",
-        "Time from sending a request to its end; for verb watch, how long the watch lasted.",
+        "Time from sending a request to its end; for verbs watch and stream, how long it lasted.",
         "seconds",
     ),
     _row(
@@ -170,6 +170,37 @@ METRICS: tuple[MetricRow, ...] = (
         "federate_target_events_open",
         "node",
         "1 while the target lets us watch its Events, else 0: hub pods go without them.",
+    ),
+    _row(
+        Kind.COUNTER,
+        "federate_kubelet_requests_total",
+        "node kind status",
+        "Requests to the virtual node's kubelet API; kind is logs, exec, metrics and the like.",
+    ),
+    _row(
+        Kind.COUNTER,
+        "federate_kubelet_bytes_total",
+        "node kind direction",
+        "Bytes of logs and streams; direction is in (towards the container) or out.",
+    ),
+    _row(
+        Kind.GAUGE,
+        "federate_kubelet_streams",
+        "node",
+        "Streams (logs, exec, attach, port-forward) that are open through the virtual node.",
+    ),
+    _row(
+        Kind.GAUGE,
+        "federate_kubelet_serving",
+        "node",
+        "1 while the virtual node answers as a kubelet, else 0.",
+    ),
+    _row(
+        Kind.GAUGE,
+        "federate_kubelet_certificate_expiry_timestamp_seconds",
+        "node",
+        "When the serving certificate of the kubelet API ends, in Unix time.",
+        "seconds",
     ),
     _row(
         Kind.GAUGE,
@@ -328,6 +359,14 @@ class Metrics:
         """Count an Event of the target that was told on the hub, or dropped."""
         self._counters["federate_target_events_total"].labels(node, outcome).inc()
 
+    def kubelet_counts(self, node: str) -> KubeletCounts:
+        """Count what goes through the kubelet API of one virtual node."""
+        return KubeletCounts(
+            node,
+            requests=self._counters["federate_kubelet_requests_total"],
+            moved=self._counters["federate_kubelet_bytes_total"],
+        )
+
     def exposition(self) -> bytes:
         """Render the /metrics page."""
         return generate_latest(self.registry)
@@ -343,6 +382,32 @@ class _ReconcileCounts:
     ) -> None:
         self._total_of(lane, result).inc()
         self._duration_of(lane).observe(duration_seconds)
+
+
+class KubeletCounts:
+    """Told by the kubelet server of each answer and of what streams carry; its `Observer`."""
+
+    def __init__(self, node: str, *, requests: Counter, moved: Counter) -> None:
+        self.open_streams = 0
+        # Finding a child by its labels costs more than a chunk that is passed on.
+        self._request_of = cache(lambda kind, status: requests.labels(node, kind, status))
+        self._moved_of = cache(lambda kind, direction: moved.labels(node, kind, direction))
+
+    def request(self, *, kind: str, code: int) -> None:
+        """Count a request that was answered."""
+        self._request_of(str(kind), str(code)).inc()
+
+    def stream_began(self, kind: str) -> None:
+        """Count a stream from here on."""
+        self.open_streams += 1
+
+    def stream_ended(self, kind: str) -> None:
+        """Count it no more."""
+        self.open_streams -= 1
+
+    def moved(self, kind: str, direction: str, count: int) -> None:
+        """Count bytes; direction is in (towards the container) or out."""
+        self._moved_of(str(kind), str(direction)).inc(count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -239,6 +239,7 @@ class VirtualNode:
                 metrics=self._around.telemetry.metrics,
                 is_distinct=is_distinct,
                 credential_expiry=target.credential_expiry,
+                open_call=target.stream,
             ),
             node_address=self.settings.node_address or self._around.node_address,
             federate_version=self._around.federate_version,

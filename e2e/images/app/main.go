@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -25,6 +26,9 @@ const usage = `usage: app COMMAND [ARGUMENT]
   eat MEBIBYTES   fill memory, and keep it until asked to end
   say WORD        tell the witness a word: what a hook does
   version         print the image's version
+  cat, fill PATH MEBIBYTES, digest PATH, lines COUNT [MILLISECONDS [CODE]], window, echo
+                  what kubectl exec, cp, logs, attach and port-forward are tried with; and called
+                  as tar, what kubectl cp calls
   witness         hear reports and print them
 Environment: WITNESS (URL; without it nothing is told), SPACE, POD_UID, CONTAINER, VERSION;
 LINGER (seconds that pass between being asked to end, or saying a word, and ending).`
@@ -32,7 +36,11 @@ LINGER (seconds that pass between being asked to end, or saying a word, and endi
 const mebibyte = 1 << 20
 
 func main() {
-	arguments := append(os.Args[1:], "", "")
+	if filepath.Base(os.Args[0]) == "tar" {
+		pack(os.Args[1:])
+		return
+	}
+	arguments := append(os.Args[1:], "", "", "", "")
 	command, argument := arguments[0], arguments[1]
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -42,6 +50,9 @@ func main() {
 		return
 	case "witness":
 		check(hearReports(ctx))
+		return
+	}
+	if useTool(ctx, command, arguments[1:]) {
 		return
 	}
 	run := newRun()

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from federate.cli.process import END_SECONDS, STOP_SECONDS, run_until_signal, supervise
+from federate.cli.process import (
+    END_SECONDS,
+    STOP_SECONDS,
+    raise_file_limit,
+    run_until_signal,
+    supervise,
+)
 from federate.errors import ConfigError
 from tests.support.clock import virtual_loop, virtual_time
 
@@ -180,3 +187,16 @@ def test_errors_of_the_work_come_out() -> None:
         run_until_signal(lost)
     with pytest.raises(KeyError):
         run_until_signal(bug)
+
+
+def test_as_many_files_as_may_be_are_open() -> None:
+    """The soft limit goes up to what is wanted or allowed, and never down."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        raise_file_limit(300)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, before[1])
+        raise_file_limit(200)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

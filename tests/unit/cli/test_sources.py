@@ -12,10 +12,11 @@ import pytest
 from federate.cli.run import read_settings
 from federate.cli.sources import VARIABLES, Typed
 from federate.errors import ConfigError
+from federate.kubelet.rules import CertificateMode, ServingRules
 from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.node.capacity import CapacityRules
 from federate.runtime.identity import own_identity
-from federate.runtime.settings import Settings
+from federate.runtime.settings import KubeletSettings, Settings
 
 FILE = """
 apiVersion: federate.dev/v1alpha1
@@ -32,6 +33,7 @@ virtualNodes:
   namespaces: {strategy: single, single: theirs}
   labels: {zone: file, kept: file}
   nodeAddress: 10.0.0.1
+  kubelet: {port: 7, certificate: files, certificateFile: a, keyFile: b, clientCAFile: c}
 - nodeName: other
   target: {kubeconfig: other.yaml}
 """
@@ -45,6 +47,7 @@ ENVIRONMENT = {
     "FEDERATE_IDENTITY": "envidentity",
     "FEDERATE_LEADER_LEASE_NAMESPACE": "envlease",
     "FEDERATE_NODE_ADDRESS": "10.0.0.2",
+    "FEDERATE_KUBELET": "approve",
 }
 
 FLAGS = {
@@ -56,6 +59,7 @@ FLAGS = {
     "identity": "flagidentity",
     "leader_lease_namespace": "flaglease",
     "node_address": "10.0.0.3",
+    "kubelet": "off",
 }
 
 Make = Callable[..., Typed]
@@ -85,7 +89,14 @@ def said(settings: Settings) -> list[Any]:
         settings.identity,
         settings.leader_lease_namespace,
         settings.targets[0].node_address,
+        kubelet_word(settings.targets[0].kubelet),
     ]
+
+
+def kubelet_word(kubelet: KubeletSettings) -> str:
+    if not kubelet.is_served:
+        return "off"
+    return "approve" if kubelet.serving.approves else str(kubelet.serving.mode)
 
 
 def problems_of(typed: Typed) -> list[str]:
@@ -106,6 +117,7 @@ def test_the_file_alone(typed: Make, tmp_path: Path) -> None:
         own_identity(),
         "filelease",
         "10.0.0.1",
+        "files",
     ]
     assert settings.hub_kubeconfig == tmp_path / "filehub.yaml"
     assert [target.name for target in settings.targets] == ["edge", "other"]
@@ -177,6 +189,22 @@ def test_flags_go_over_all_virtual_nodes(typed: Make, tmp_path: Path) -> None:
         target.namespaces == NamespaceRules(strategy=NamespaceStrategy.SUFFIXED)
         for target in settings.targets
     )
+
+
+def test_the_kubelet_word_leaves_the_rest(typed: Make, tmp_path: Path) -> None:
+    """Port and client CA stay as the file has them; files of another mode are put aside."""
+    for word, approves in (("csr", False), ("approve", True), ("self-signed", False)):
+        settings, _ = read_settings(typed(kubelet=word))
+        kubelet = settings.targets[0].kubelet
+        assert (kubelet.is_served, kubelet.port) == (True, 7)
+        assert kubelet.serving == ServingRules(
+            mode=CertificateMode.SELF_SIGNED if word == "self-signed" else CertificateMode.CSR,
+            approves=approves,
+            client_ca_file=tmp_path / "c",
+        )
+    assert problems_of(typed(kubelet="yes")) == [
+        '--kubelet: "yes": expected csr, approve, self-signed, off'
+    ]
 
 
 def test_all_that_is_wrong_is_told_at_once(typed: Make, tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from federate.config import values
 from federate.config.load import Configuration, load
 from federate.config.schema import LogFormatName, LogLevelName
 from federate.errors import ConfigError
+from federate.kubelet.rules import CertificateMode, ServingRules
 from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.model.objects import ObjectKey
 from federate.model.taints import Taint, TaintEffect
 from federate.node.capacity import CapacityMode, CapacityRules
-from federate.runtime.settings import TargetSettings
+from federate.runtime.settings import KubeletSettings, TargetSettings
 from federate.runtime.telemetry import LogFormat, LogLevel
 
 FILE = Path("/etc/federate/federation.yaml")
@@ -89,12 +90,21 @@ def test_every_key_reaches_the_settings() -> None:
       - {key: other}
       providerID: aws:///x/y
       nodeAddress: 10.0.0.5
+      kubelet:
+        address: 10.0.0.6
+        port: 10250
+        certificate: files
+        certificateFile: tls.crt
+        keyFile: /k/tls.key
+        clientCAFile: ca.crt
     - nodeName: guest
       target: {kubeconfig: ../guest.yaml}
+      kubelet: {serve: false}
       capacity: {mode: quota, quota: {namespace: n, name: q}, static: {memory: 1Gi}}
       namespaces: {strategy: single, single: n}
     - nodeName: fixed
       target: {kubeconfig: edge.yaml}
+      kubelet: {certificate: csr, approve: true, certificateFolder: keys}
       capacity: {mode: static, static: {cpu: 4, pods: 10}}
     """
     found = read(text)
@@ -120,7 +130,19 @@ def test_every_key_reaches_the_settings() -> None:
         ),
         provider_id="aws:///x/y",
         node_address="10.0.0.5",
+        kubelet=KubeletSettings(
+            address="10.0.0.6",
+            port=10250,
+            serving=ServingRules(
+                mode=CertificateMode.FILES,
+                certificate_file=Path("/etc/federate/tls.crt"),
+                key_file=Path("/k/tls.key"),
+                client_ca_file=Path("/etc/federate/ca.crt"),
+            ),
+        ),
     )
+    assert guest.kubelet == KubeletSettings(is_served=False)
+    assert fixed.kubelet.serving == ServingRules(approves=True, folder=Path("/etc/federate/keys"))
     assert guest.capacity == CapacityRules(
         mode=CapacityMode.QUOTA, quota=ObjectKey("n", "q"), static={"memory": "1Gi"}
     )
@@ -279,11 +301,21 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             "nodeAddress: host",
             'nodeAddress: found "host"; "host" is no IP address; expected one as in 10.0.0.5',
         ),
+        ("kubelet: {port: 70000}", "kubelet.port: found 70000 (a number); expected a port from 0 "
+         "(any free one) to 65535"),
+        (
+            "kubelet: {certificate: files, keyFile: k}",
+            "kubelet.certificateFile: missing; certificate files needs it",
+        ),
+        (
+            "kubelet: {approve: true, certificate: self-signed}",
+            "kubelet.approve: does nothing with certificate self-signed; expected certificate csr",
+        ),
         ("tainted: x", "tainted: unknown key; did you mean taints?"),
         (
             "zzz: x",
             "zzz: unknown key; expected one of nodeName, target, capacity, namespaces, labels, "
-            "taintValue, taints, providerID, nodeAddress",
+            "taintValue, taints, providerID, nodeAddress, kubelet",
         ),
     ],
 )  # fmt: skip
@@ -305,6 +337,23 @@ def test_a_virtual_node_is_not_called_as_the_hub() -> None:
     assert problems_of("virtualNodes:\n- nodeName: hub\n  target: {kubeconfig: k}\n") == [
         '4: virtualNodes[0].nodeName: found "hub"; expected another name, "hub" is what the hub is '
         "called"
+    ]
+
+
+def test_two_virtual_nodes_do_not_share_a_port() -> None:
+    """But on two addresses they may, and a node that does not serve has none."""
+    text = """
+    virtualNodes:
+    - {nodeName: a, target: {kubeconfig: k}, kubelet: {port: 10250}}
+    - {nodeName: b, target: {kubeconfig: k}, kubelet: {port: 10250}}
+    - {nodeName: c, target: {kubeconfig: k}, kubelet: {port: 10250, address: 10.0.0.3}}
+    - {nodeName: d, target: {kubeconfig: k}, kubelet: {port: 10250, serve: false}}
+    - {nodeName: e, target: {kubeconfig: k}, kubelet: {port: 0}}
+    - {nodeName: f, target: {kubeconfig: k}, kubelet: {port: 0}}
+    """
+    assert problems_of(text) == [
+        "6: virtualNodes[1].kubelet.port: found 10250, which virtualNodes[0] has; expected another "
+        "for each"
     ]
 
 

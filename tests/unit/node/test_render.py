@@ -22,6 +22,8 @@ from federate.node.reachability import TargetState
 from federate.node.render import (
     ASSUMED_LABELS,
     CREDENTIALS_VALID,
+    KUBELET_SERVING,
+    KubeletWord,
     NodeFacts,
     NodeShape,
     common_labels,
@@ -355,3 +357,35 @@ def test_an_unreadable_record_removes_nothing(text: str) -> None:
     after = patched(node, user_labels={"c": "d"}, offer={"cpu": "1"})
     assert (labels_of(after)["a"], labels_of(after)["c"]) == ("b", "d")
     assert after["status"]["capacity"]["cpu"] == "1"
+
+
+# -- the kubelet API -------------------------------------------------------------------------------
+
+
+def kubelet(port: int, *, is_serving: bool = True) -> KubeletWord:
+    reason = NodeReason.KUBELET_SERVING if is_serving else NodeReason.KUBELET_PORT_TAKEN
+    return KubeletWord(port=port, is_serving=is_serving, reason=reason, message="as it is")
+
+
+def test_a_node_says_where_it_answers_as_a_kubelet() -> None:
+    """The hub's API server asks the port that stands there, and people read why not."""
+    served = registered(kubelet=kubelet(10250))
+    assert served["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
+    assert condition_status(served, KUBELET_SERVING) == "True"
+    moved = patched(served, kubelet=kubelet(10251))
+    assert moved["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10251}}
+    taken = patched(moved, kubelet=kubelet(0, is_serving=False))
+    assert not (taken["status"].get("daemonEndpoints") or {}).get("kubeletEndpoint")
+    assert condition_status(taken, KUBELET_SERVING) == "False"
+    found = condition_of(taken, KUBELET_SERVING)
+    assert found is not None and found["reason"] == "KubeletPortTaken"
+
+
+def test_a_node_without_a_kubelet_api_says_nothing_of_it() -> None:
+    """Turned off, it names no port, and a condition of before goes."""
+    node = render_node(FACTS, None, now=NOW)
+    assert "daemonEndpoints" not in node["status"]
+    assert condition_of(node, KUBELET_SERVING) is None
+    off = patched(registered(kubelet=kubelet(10250)))
+    assert condition_of(off, KUBELET_SERVING) is None
+    assert not (off["status"].get("daemonEndpoints") or {}).get("kubeletEndpoint")

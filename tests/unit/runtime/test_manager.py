@@ -26,7 +26,7 @@ from federate.model.resources import LEASES, NODES, PODS
 from federate.node.capacity import CapacityRules
 from federate.runtime import manager, virtual_node
 from federate.runtime.following import Following
-from federate.runtime.settings import Settings, TargetSettings
+from federate.runtime.settings import KubeletSettings, Settings, TargetSettings
 from federate.runtime.telemetry import Metrics, Telemetry
 from federate.runtime.virtual_node import VirtualNode
 from tests.support.builders import pod
@@ -41,6 +41,7 @@ def target_settings(name: str, **changed: Any) -> TargetSettings:
         kubeconfig=Path(name),
         capacity=CapacityRules.fixed({"cpu": "4", "pods": "10"}),
         node_address="10.0.0.9",
+        kubelet=KubeletSettings(is_served=False),  # its sockets know no virtual time
         **changed,
     )
 

@@ -132,6 +132,23 @@ def test_tracebacks_show_no_local_variables(log_to: Start, log_format: LogFormat
 # --- metrics -----------------------------------------------------------------------------------
 
 
+def test_what_goes_through_the_kubelet_api_is_counted() -> None:
+    """Answers by kind and status, bytes by direction, streams while they are open."""
+    metrics = Metrics(version="0")
+    counts = metrics.kubelet_counts("edge")
+    counts.request(kind="logs", code=200)
+    counts.request(kind="logs", code=404)
+    counts.stream_began("exec")
+    counts.moved("exec", "out", 10)
+    counts.moved("exec", "out", 5)
+    assert counts.open_streams == 1
+    counts.stream_ended("exec")
+    assert counts.open_streams == 0
+    requests, moved = "federate_kubelet_requests_total", "federate_kubelet_bytes_total"
+    assert sample(metrics, requests, node="edge", kind="logs", status="404") == 1.0
+    assert sample(metrics, moved, node="edge", kind="exec", direction="out") == 15.0
+
+
 def test_the_table_is_what_is_served() -> None:
     """Every metric of the table is on the page with its help, and none beside it."""
     metrics = Metrics(version="1")

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// useTool does what `kubectl exec` asks for; false means that the command is no tool. Tools tell the
+// witness nothing: they are no runs of a container.
+func useTool(ctx context.Context, command string, arguments []string) bool {
+	switch command {
+	case "cat":
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		check(err)
+	case "lines":
+		printLines(ctx, arguments)
+	case "window":
+		tellWindow(ctx)
+	case "fill":
+		fill(arguments[0], number(arguments[1]))
+	case "digest":
+		digest(arguments[0])
+	case "echo":
+		check(echo(ctx, open()))
+	default:
+		return false
+	}
+	return true
+}
+
+// printLines prints numbered lines with a pause in milliseconds after each; then it ends with a
+// code, or waits to be asked to end.
+func printLines(ctx context.Context, arguments []string) {
+	count, pause := number(arguments[0]), time.Duration(0)
+	if arguments[1] != "" {
+		pause = time.Duration(number(arguments[1])) * time.Millisecond
+	}
+	for i := range count {
+		fmt.Printf("line %d\n", i+1)
+		select {
+		case <-ctx.Done():
+			os.Exit(0)
+		case <-time.After(pause):
+		}
+	}
+	if arguments[2] != "" {
+		os.Exit(number(arguments[2]))
+	}
+	<-ctx.Done()
+}
+
+// tellWindow prints the size of its terminal, first and whenever that changes, until a line comes.
+func tellWindow(ctx context.Context) {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	over := make(chan struct{})
+	go func() {
+		bufio.NewReader(os.Stdin).ReadString('\n')
+		close(over)
+	}()
+	for {
+		var size struct{ rows, columns, x, y uint16 }
+		syscall.Syscall(syscall.SYS_IOCTL, 0, syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
+		fmt.Printf("window %dx%d\n", size.rows, size.columns)
+		select {
+		case <-changed:
+		case <-over:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// fill writes a file that no compression makes smaller, the same each time.
+func fill(path string, mebibytes int) {
+	file, err := os.Create(path)
+	check(err)
+	_, err = io.Copy(file, io.LimitReader(rand.NewChaCha8([32]byte{}), int64(mebibytes)*mebibyte))
+	check(err)
+	check(file.Close())
+}
+
+func digest(path string) {
+	file, err := os.Open(path)
+	check(err)
+	hash := sha256.New()
+	_, err = io.Copy(hash, file)
+	check(err)
+	fmt.Printf("%x\n", hash.Sum(nil))
+}
+
+// echo takes a line with a number and as many bytes from each connection, answers with both that
+// number and the bytes' digest, and closes. It does not wait for the other side to say that this is
+// all: container runtimes do not pass that on.
+func echo(ctx context.Context, socket net.Listener) error {
+	context.AfterFunc(ctx, func() { socket.Close() })
+	for {
+		connection, err := socket.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		go answerDigest(connection)
+	}
+}
+
+func answerDigest(connection net.Conn) {
+	defer connection.Close()
+	reader := bufio.NewReader(connection)
+	var length int64
+	if _, err := fmt.Fscanf(reader, "%d\n", &length); err != nil {
+		return
+	}
+	hash := sha256.New()
+	if _, err := io.CopyN(hash, reader, length); err == nil {
+		fmt.Fprintf(connection, "%d %x\n", length, hash.Sum(nil))
+	}
+}
+
+// pack is the part of tar that `kubectl cp` uses: `tar cf - PATH` and `tar -xmf - -C FOLDER`.
+func pack(arguments []string) {
+	switch action := strings.TrimLeft(arguments[0], "-"); {
+	case strings.Contains(action, "c"):
+		check(packUp(os.Stdout, arguments[len(arguments)-1]))
+	case strings.Contains(action, "x"):
+		check(unpack(os.Stdin, folderOf(arguments)))
+	}
+}
+
+func folderOf(arguments []string) string {
+	for i, argument := range arguments {
+		if argument == "-C" {
+			return arguments[i+1]
+		}
+	}
+	return "."
+}
+
+func packUp(output io.Writer, root string) error {
+	archive := tar.NewWriter(output)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		about, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		header, err := tar.FileInfoHeader(about, "")
+		if err != nil {
+			return err
+		}
+		header.Name = strings.TrimLeft(path, "/")
+		if err := archive.WriteHeader(header); err != nil || entry.IsDir() {
+			return err
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		_, err = io.Copy(archive, file)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return archive.Close()
+}
+
+func unpack(input io.Reader, folder string) error {
+	archive := tar.NewReader(input)
+	for {
+		header, err := archive.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(folder, header.Name)
+		if header.FileInfo().IsDir() {
+			err = os.MkdirAll(path, 0o755)
+		} else {
+			err = unpackFile(archive, path)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func unpackFile(content io.Reader, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(file, content); err != nil {
+		file.Close()
+		return err
+	}
+	return file.Close()
+}

@@ -1,0 +1,54 @@
+"""The pods of one virtual node as its kubelet API finds them. Satisfies `kubelet.ports.PodsPort`.
+
+A hub pod's record is an annotation, which whoever may edit the pod may write. So it leads to a
+mirror only where that mirror says the same: it is in sight, of this virtual node, with that uid,
+and names this very hub pod. Nobody comes to a stranger's pod by way of an annotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from federate.cluster.store import Store
+from federate.kubelet.ports import Located
+from federate.model.marks import origin_of, record_of
+from federate.model.objects import JsonObject, ObjectKey, key_of, uid_of
+
+
+class HostedPods:
+    """Looks into the stores that mirroring keeps; nothing is asked for."""
+
+    def __init__(
+        self, *, hub_pods: Store, mirror_by_uid: Callable[[str], JsonObject | None]
+    ) -> None:
+        """`hub_pods` holds those of this virtual node; `mirror_by_uid` finds only its mirrors."""
+        self._hub_pods = hub_pods
+        self._mirror_by_uid = mirror_by_uid
+
+    def find(self, key: ObjectKey, uid: str = "") -> Located | None:
+        """Find a hub pod that has a mirror; with `uid` only that very hub pod."""
+        hub_pod = self._hub_pods.get(key)
+        if hub_pod is None or uid not in ("", uid_of(hub_pod)):
+            return None
+        return self._locate(hub_pod)
+
+    def all(self) -> Sequence[JsonObject]:
+        """Return all hub pods of this virtual node, as last seen."""
+        return list(self._hub_pods.values())
+
+    def located(self) -> Sequence[Located]:
+        """Return all that have a mirror."""
+        found = (self._locate(hub_pod) for hub_pod in list(self._hub_pods.values()))
+        return [located for located in found if located is not None]
+
+    def _locate(self, hub_pod: JsonObject) -> Located | None:
+        record = record_of(hub_pod)
+        mirror = self._mirror_by_uid(record.mirror_uid) if record and record.mirror_uid else None
+        origin = origin_of(mirror) if mirror is not None else None
+        if mirror is None or origin is None:
+            return None
+        if (origin.pod, origin.pod_uid) != (key_of(hub_pod), uid_of(hub_pod)):
+            return None
+        return Located(
+            hub_pod=hub_pod, mirror=key_of(mirror), mirror_uid=uid_of(mirror), mirror_pod=mirror
+        )
