@@ -16,15 +16,17 @@ from pathlib import Path
 
 import pytest
 
+from e2e.bench.streams import StreamPlan, Way, measure_streams, rows_of
 from e2e.containers.crate import statuses_of
 from e2e.support.desk import PROTOCOLS, Desk, address_for_containers, exchange, lines_of
 from e2e.support.manifests import IMAGE, container, pod, pod_spec
-from e2e.support.measuring import Measurements
+from e2e.support.measuring import GENEROSITY, Measurements
 from e2e.support.pods import condition_of
 from e2e.support.world import Space, wait_for
 from e2e.support.worlds import Worlds
 from e2e.testbed.fixtures import TestbedFactory
 from e2e.testbed.kind import RealCluster
+from e2e.testbed.progress import Progress
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
@@ -307,3 +309,41 @@ def test_a_debug_container_is_talked_to(desk: Desk) -> None:
             said += line
         process.stdin.close()
         assert process.wait(ENOUGH_SECONDS) == 0
+
+
+# -- speed -----------------------------------------------------------------------------------------
+
+FEW = StreamPlan(
+    pairs=3,
+    execs=5,
+    mebibytes=5,
+    log_mebibytes=5,
+    followers=5,
+    follow_pairs=1,
+    follow_seconds=3.0,
+    stalled_mebibytes=6,
+    stalled_seconds=(0.0, 2.0),
+)
+"""A kubelet begins a new file of a log after 10 MiB, and shows no more than that."""
+
+ADDED_MILLISECONDS = 15.0
+LEAST_RATIO = 0.75
+HELD_MEBIBYTES = 8.0
+"""What a reader that takes nothing may cost federate."""
+
+
+def test_streams_are_nearly_as_fast_as_in_the_target(desk: Desk, measured: Measurements) -> None:
+    """The benchmark of streams, small; a busy machine may be five times slower than promised."""
+    found = measure_streams(desk, FEW, Progress(quiet=True))
+    for row in rows_of(found):
+        measured.note(row[0], ", ".join(row[1:]))
+    told = found.summary()
+    added = told["exec_milliseconds"]["added"]["median"] / 1000
+    measured.seconds("added to an exec", added, promise=ADDED_MILLISECONDS / 1000)
+    for what, one in told["carried"].items():
+        assert one["ratio"]["median"] > LEAST_RATIO / GENEROSITY, (what, one)
+    assert all(one.lines > 0 for one in found.followed)
+    assert {one.way for one in found.followed} == set(Way)
+    assert found.stalled is not None and found.stalled.resumed_mebibytes == FEW.stalled_mebibytes
+    grown = max(found.stalled.resident_mib_after.values()) - found.stalled.resident_mib_before
+    assert grown < HELD_MEBIBYTES, found.stalled

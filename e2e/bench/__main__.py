@@ -17,6 +17,7 @@ from e2e.testbed.progress import Progress
 from .plan import Part, Plan
 from .results import Result, lines_of, write_document
 from .run import run_plan
+from .streams import rows_of
 from .updown import Arm
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -98,6 +99,11 @@ def tell(result: Result) -> None:
         console.print(table)
     for play, found in result.standing.items():
         console.print(f"standing, {play} nodes:", found, markup=False)
+    if result.streams is not None:
+        table = Table("", "through the hub", "directly", "compared", title="Streams; medians")
+        for row in rows_of(result.streams):
+            table.add_row(*row)
+        console.print(table)
 
 
 def end(number: int, _frame: object) -> None:

@@ -19,6 +19,8 @@ class Part(StrEnum):
     """A Deployment up and down, in pairs of arms."""
     STANDING = "standing"
     """Many pods that stand: memory, idle cost, latencies, a cold start."""
+    STREAMS = "streams"
+    """Logs, exec and port-forward through the hub, against the target itself: real containers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from .audit import Writes, pod_writes
 from .figures import Spread, paired_ratios, spread_of
 from .plan import Plan
 from .standing import Standing
+from .streams import Streams
 from .updown import Arm, Phase, Round
 
 PHASES = ("up", "down")
@@ -128,6 +129,7 @@ class Result:
     software: Mapping[str, str] = field(default_factory=dict)
     series: list[Series] = field(default_factory=list)
     standing: dict[NodePlay, Standing] = field(default_factory=dict)
+    streams: Streams | None = None
 
     def document(self) -> dict[str, Any]:
         """Return everything as JSON: first what counts, then each single round."""
@@ -137,6 +139,7 @@ class Result:
             "profiled": self.plan.profile_folder is not None,
             "summary": [series.summary() for series in self.measured],
             "standing": {play: asdict(found) for play, found in self.standing.items()},
+            "streams": self.streams.document() if self.streams else None,
             "rounds": [
                 {"play": series.play, "pair": number, **asdict(found)}
                 for series in self.measured

@@ -14,6 +14,8 @@ from .plan import Part, Plan, arms_in_turn
 from .profile import Profiler
 from .results import Result, Series
 from .standing import measure_standing
+from .streambed import complaint, running_desk
+from .streams import StreamPlan, Streams, measure_streams
 from .updown import Arm, Round, run_round
 
 WARM_UP_PODS = 10
@@ -26,6 +28,22 @@ def run_plan(
     """Measure all that is planned. `keep` is handed what there is so far, again and again."""
     result = Result(plan=plan, machine=describe_machine())
     profiler = Profiler(plan.profile_folder) if plan.profile_folder else None
+    if {Part.UP_DOWN, Part.STANDING} & set(plan.parts):
+        run_pods(plan, result, progress, keep=keep, profiler=profiler)
+    if Part.STREAMS in plan.parts:
+        run_streams(plan, result, progress, keep=keep, profiler=profiler)
+    return result
+
+
+def run_pods(
+    plan: Plan,
+    result: Result,
+    progress: Progress,
+    *,
+    keep: Callable[[Result], None],
+    profiler: Profiler | None,
+) -> None:
+    """Measure what becomes of pods, on bare control planes."""
     for play in plan.plays:
         with running_bed(play, progress) as bed:
             result.software = describe_software(bed.hub.version)
@@ -39,7 +57,33 @@ def run_plan(
             if Part.STANDING in plan.parts:
                 result.standing[play] = measure_standing(bed, plan, progress)
                 keep(result)
-    return result
+
+
+def run_streams(
+    plan: Plan,
+    result: Result,
+    progress: Progress,
+    *,
+    keep: Callable[[Result], None],
+    profiler: Profiler | None,
+) -> None:
+    """Measure what goes through the kubelet API, on kind clusters; nothing where there is none."""
+    if said := complaint():
+        progress.say(
+            f"The part streams is left out: it needs real containers, and Docker does not answer "
+            f"({said}).",
+            always=True,
+        )
+        return
+
+    def keep_streams(streams: Streams) -> None:
+        result.streams = streams
+        keep(result)
+
+    with running_desk(progress) as desk:
+        result.software = describe_software(desk.hub.cluster.version)
+        stream_plan = StreamPlan(pairs=plan.pairs)
+        measure_streams(desk, stream_plan, progress, profiler=profiler, keep=keep_streams)
 
 
 def warm_up(bed: Bed, arms: Sequence[Arm], progress: Progress) -> None:

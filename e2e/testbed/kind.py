@@ -360,15 +360,18 @@ def render_configuration(spec: ClusterSpec) -> dict[str, Any]:
     kubeadm changed the shape of extra arguments with v1beta4; kind leaves out the patch whose
     version is not that of its node image.
     """
+    patches = [
+        yaml.safe_dump(control_plane_patch("v1beta3", lambda pairs: pairs)),
+        yaml.safe_dump(control_plane_patch("v1beta4", as_named_values)),
+    ]
+    if spec.kubelet_settings:
+        patches.append(yaml.safe_dump(kubelet_patch(dict(spec.kubelet_settings))))
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
         "networking": {"serviceSubnet": spec.service_range},
         "nodes": [{"role": "control-plane"}],
-        "kubeadmConfigPatches": [
-            yaml.safe_dump(control_plane_patch("v1beta3", lambda pairs: pairs)),
-            yaml.safe_dump(control_plane_patch("v1beta4", as_named_values)),
-        ],
+        "kubeadmConfigPatches": patches,
     }
 
 
@@ -383,6 +386,15 @@ def control_plane_patch(
         "controllerManager": no_election,
         "scheduler": no_election,
         "etcd": {"local": {"extraArgs": shaped({"unsafe-no-fsync": "true"})}},
+    }
+
+
+def kubelet_patch(settings: dict[str, str]) -> dict[str, str]:
+    """Set fields of the kubelets' configuration."""
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        **settings,
     }
 
 

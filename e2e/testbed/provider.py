@@ -48,6 +48,8 @@ class ClusterSpec:
     apiserver_arguments: tuple[str, ...] = ()
     controller_manager_arguments: tuple[str, ...] = ()
     scheduler_arguments: tuple[str, ...] = ()
+    kubelet_settings: tuple[tuple[str, str], ...] = ()
+    """Of real nodes: fields of the KubeletConfiguration and their values."""
 
 
 class TestCluster:

@@ -24,6 +24,10 @@ UPGRADE_SECONDS = 30.0
 that the runtime. The head of any other reply is waited for as long as the caller waits: API servers
 send it with the first byte of a log, and a container may be silent for hours."""
 
+MOST_AT_ONCE = 65_536
+"""Bytes of a body that are read at once. A target may send each in a chunk of its own, and the
+process does nothing else meanwhile."""
+
 REFUSAL_SECONDS = 10.0
 """For the words that come with a 401."""
 
@@ -160,7 +164,7 @@ class _Arrived:
         """
         while not frame.is_whole:
             try:
-                data = await self.channel.read(MOST_HELD)
+                data = await self.channel.read(MOST_AT_ONCE)
                 part = frame.feed(data)
             except OSError as error:
                 raise unreachable(self.attempt, error) from error
@@ -168,6 +172,8 @@ class _Arrived:
                 raise self.attempt.failure(Unreachable, str(error)) from error
             if part:
                 yield part
+            if len(data) == MOST_AT_ONCE:
+                await asyncio.sleep(0)  # more is at hand, and nobody else would get a turn
             if not data:
                 if frame.may_end:
                     return

@@ -26,7 +26,8 @@ const usage = `usage: app COMMAND [ARGUMENT]
   eat MEBIBYTES   fill memory, and keep it until asked to end
   say WORD        tell the witness a word: what a hook does
   version         print the image's version
-  cat, fill PATH MEBIBYTES, digest PATH, lines COUNT [MILLISECONDS [CODE]], window, echo
+  cat, fill PATH MEBIBYTES, digest PATH, lines COUNT [MILLISECONDS [CODE]], window, echo,
+  spill MEBIBYTES LINE_BYTES [wait], take, tick MILLISECONDS
                   what kubectl exec, cp, logs, attach and port-forward are tried with; and called
                   as tar, what kubectl cp calls
   witness         hear reports and print them

@@ -36,6 +36,15 @@ func useTool(ctx context.Context, command string, arguments []string) bool {
 		digest(arguments[0])
 	case "echo":
 		check(echo(ctx, open()))
+	case "spill":
+		check(spill(os.Stdout, number(arguments[0]), number(arguments[1])))
+		if arguments[2] == "wait" {
+			<-ctx.Done()
+		}
+	case "take":
+		check(take())
+	case "tick":
+		tick(ctx, time.Duration(number(arguments[0]))*time.Millisecond)
 	default:
 		return false
 	}
@@ -104,9 +113,44 @@ func digest(path string) {
 	fmt.Printf("%x\n", hash.Sum(nil))
 }
 
+// spill prints as many mebibytes in lines of so many bytes, and a last line that says `spilled`.
+func spill(output io.Writer, mebibytes, lineBytes int) error {
+	line := []byte(strings.Repeat("x", lineBytes-1) + "\n")
+	writer := bufio.NewWriterSize(output, 1<<16)
+	for left := mebibytes * mebibyte; left > 0; left -= lineBytes {
+		if _, err := writer.Write(line); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(writer, "spilled")
+	return writer.Flush()
+}
+
+// take says that it is ready, reads its standard input to the end and prints how much there was.
+func take() error {
+	fmt.Println("ready")
+	taken, err := io.Copy(io.Discard, os.Stdin)
+	fmt.Println(taken)
+	return err
+}
+
+// tick prints a line with the time, in seconds since 1970, again and again.
+func tick(ctx context.Context, pause time.Duration) {
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			fmt.Printf("tick %.6f\n", float64(now.UnixMicro())/1e6)
+		}
+	}
+}
+
 // echo takes a line with a number and as many bytes from each connection, answers with both that
 // number and the bytes' digest, and closes. It does not wait for the other side to say that this is
-// all: container runtimes do not pass that on.
+// all: container runtimes do not pass that on. A number below zero asks for as many bytes instead.
 func echo(ctx context.Context, socket net.Listener) error {
 	context.AfterFunc(ctx, func() { socket.Close() })
 	for {
@@ -128,10 +172,22 @@ func answerDigest(connection net.Conn) {
 	if _, err := fmt.Fscanf(reader, "%d\n", &length); err != nil {
 		return
 	}
+	if length < 0 {
+		_, _ = io.Copy(connection, io.LimitReader(zeros{}, -length))
+		return
+	}
 	hash := sha256.New()
 	if _, err := io.CopyN(hash, reader, length); err == nil {
 		fmt.Fprintf(connection, "%d %x\n", length, hash.Sum(nil))
 	}
+}
+
+// zeros never ends.
+type zeros struct{}
+
+func (zeros) Read(into []byte) (int, error) {
+	clear(into)
+	return len(into), nil
 }
 
 // pack is the part of tar that `kubectl cp` uses: `tar cf - PATH` and `tar -xmf - -C FOLDER`.

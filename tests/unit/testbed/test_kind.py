@@ -366,3 +366,10 @@ def test_the_service_range_is_the_specs_and_patches_fit_both_kubeadms() -> None:
     old, new = rendered["kubeadmConfigPatches"]
     assert "v1beta3" in old and "leader-elect: 'false'" in old
     assert "v1beta4" in new and "name: leader-elect" in new
+
+
+def test_settings_of_kubelets_are_one_more_patch() -> None:
+    """Nobody else gets one: kubeadm would refuse it where a field is unknown."""
+    spec = ClusterSpec(name="target", kubelet_settings=(("containerLogMaxSize", "4Gi"),))
+    patch = render_configuration(spec)["kubeadmConfigPatches"][-1]
+    assert "kind: KubeletConfiguration" in patch and "containerLogMaxSize: 4Gi" in patch
