@@ -6,14 +6,15 @@ The hub's API server is asked to pass a question on (`nodes/NODE/proxy/healthz`)
 
 from __future__ import annotations
 
+import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 
 from federate.check.findings import Finding, FindingId
 from federate.model.objects import JsonObject, condition_of, status_of
 from federate.model.reasons import NodeReason
-
-SERVING = "federate.dev/KubeletServing"
+from federate.node.render import KUBELET_SERVING
 
 MOST_SAID = 300
 """Characters of an answer that a finding repeats."""
@@ -42,7 +43,7 @@ def address_of(node: JsonObject) -> str:
 
 def judge_serving(node: JsonObject, *, name: str) -> tuple[Finding, ...]:
     """Judge what the Node itself says."""
-    condition = condition_of(node, SERVING)
+    condition = condition_of(node, KUBELET_SERVING)
     if condition is None:
         return ()
     message = str(condition.get("message") or condition.get("reason") or "")
@@ -102,6 +103,8 @@ def tunnel_fix(system: str) -> str:
     )
 
 
+_LOOPBACK = re.compile(r"address not allowed")
+"""API servers go to a loopback address for logs and exec, but never for the node proxy."""
 _TUNNELLED = re.compile(r"proxy error from .* code \d+|failed to find Session for client")
 _NOT_BELIEVED = re.compile(r"x509: |tls: failed to verify|certificate signed by unknown")
 _HUB_REFUSES = re.compile(r'"reason":\s*"Forbidden"')
@@ -111,7 +114,7 @@ def judge_probe(probe: Probe, *, name: str, address: str, version: str) -> tuple
     """Judge what came back."""
     if 200 <= probe.status < 300:
         return ()
-    said = " ".join(probe.said.split())[:MOST_SAID] or f"status {probe.status}"
+    said = _words_of(probe)
     if _TUNNELLED.search(probe.said):
         return (
             Finding(
@@ -140,15 +143,30 @@ def judge_probe(probe: Probe, *, name: str, address: str, version: str) -> tuple
                 "the request) or that its --kubelet-certificate-authority did (`files`)",
             ),
         )
+    is_loopback = _LOOPBACK.search(probe.said) is not None
     return (
         Finding(
             id=FindingId.KUBELET_UNREACHABLE,
-            what=f"the hub's API server does not reach the kubelet API of {name} at {address}: "
+            what=f"the kubelet API of {name} is at {address}: only an API server on federate's own "
+            "host reaches it, and nobody asks for metrics there"
+            if is_loopback
+            else f"the hub's API server does not reach the kubelet API of {name} at {address}: "
             f"{said}",
-            fix="let the Node tell an address of federate that the API server reaches (`address`; "
-            "a fixed `kubelet.port` behind firewalls and Services), and open that port",
+            fix="give an address of federate that the API server reaches (`nodeAddress`, "
+            "--node-address), and open the port (a fixed `kubelet.port` behind firewalls and "
+            "Services)",
         ),
     )
+
+
+def _words_of(probe: Probe) -> str:
+    """Return what was said, without the Status around it."""
+    said = probe.said
+    with suppress(ValueError):
+        status = json.loads(said)
+        if isinstance(status, dict) and status.get("message"):
+            said = str(status["message"])
+    return " ".join(said.split())[:MOST_SAID] or f"status {probe.status}"
 
 
 def _refused(probe: Probe, *, name: str, said: str) -> Finding:

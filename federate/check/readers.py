@@ -6,8 +6,7 @@ What may not be read, or is not served there, is None; other failures are the ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable, Sequence
 
 from federate.check.access import (
     ACCESS_REVIEWS,
@@ -22,7 +21,7 @@ from federate.check.kubeletapi import MOST_SAID, Probe
 from federate.check.ranges import RangeSources
 from federate.cluster.identity import cluster_identity, namespace_identity
 from federate.cluster.port import ClusterPort
-from federate.cluster.upstream import Reply, UpstreamCall
+from federate.cluster.upstream import OpenCall, UpstreamCall
 from federate.errors import (
     ClusterError,
     Forbidden,
@@ -36,8 +35,6 @@ from federate.model.resources import CONFIGMAPS, NAMESPACES, NODES, Resource
 
 MOST_READ = 8 * MOST_SAID
 """Bytes of an answer in words."""
-
-Open = Callable[[UpstreamCall], AbstractAsyncContextManager[Reply]]
 
 AT_ONCE = 8
 """Questions under way: they are cheap, and an API server that is slow is not pressed."""
@@ -220,7 +217,7 @@ async def read_namespaces(
     return there, missing
 
 
-async def probe_kubelet(open_call: Open, node_name: str) -> Probe:
+async def probe_kubelet(open_call: OpenCall, node_name: str) -> Probe:
     """Have the hub's API server ask the kubelet API of a node how it is.
 
     Raises:

@@ -5,9 +5,10 @@ What `ClusterClient.stream` takes and gives. Plain values and ports; `streaming`
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 
 class Upgraded(Protocol):
@@ -56,3 +57,7 @@ class UpstreamCall:
     """Of the client's headers only those that may travel (Upgrade, X-Stream-Protocol-Version,
     Sec-WebSocket-*, Content-Type, Accept): never its Authorization or Impersonate-*."""
     body: bytes = field(default=b"", repr=False)
+
+
+OpenCall: TypeAlias = Callable[[UpstreamCall], AbstractAsyncContextManager[Reply]]
+"""What sends such a request: `ClusterClient.stream`, or something that watches over it."""

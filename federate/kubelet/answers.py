@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
@@ -24,8 +25,10 @@ from federate.errors import (
     Unauthorized,
     Unreachable,
 )
-from federate.kubelet.paths import PodRequest, Refusal
+from federate.kubelet.paths import PodRequest, Refusal, shown
 from federate.kubelet.ports import Caller, Located, NodeAccess
+from federate.model.objects import JsonObject, status_of
+from federate.model.pods import container_statuses_of
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -100,7 +103,29 @@ _IN_OUR_WORDS: Mapping[int, type[ClusterError]] = {401: Unauthorized, 403: Forbi
 
 def text(status: int, message: str, *headers: tuple[str, str]) -> Answer:
     """Answer with a sentence."""
-    return Answer(status=status, body=f"{message}\n".encode(), headers=headers)
+    return Answer(status=status, body=message.encode(), headers=headers)
+
+
+_LIKE_YAML = re.compile(rb":(\s|$)|^\{")
+
+
+def for_upgrade(answer: Answer) -> Answer:
+    """Answer a request for a stream so that its words reach a person.
+
+    Its client (client-go) takes whatever it can read as YAML for a Status: of `a: b`, an empty one.
+    """
+    if answer.content_type != TEXT or not _LIKE_YAML.search(answer.body):
+        return answer
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": answer.body.decode(errors="replace"),
+        "reason": REASONS.get(answer.status, "").replace(" ", ""),
+        "code": answer.status,
+    }
+    return replace(answer, body=orjson.dumps(status), content_type="application/json")
 
 
 def of_refusal(refusal: Refusal) -> Answer:
@@ -139,6 +164,27 @@ def busy(what: str) -> Answer:
     return text(429, f"too many {what}; try again later", *_retry_after(RETRY_SECONDS))
 
 
+def not_mirrored(asked: PodRequest, hub_pod: JsonObject) -> Answer:
+    """Answer for a pod or container of ours that is not in the target, and say why.
+
+    With 404 kubectl would not show the words.
+    """
+    phase = status_of(hub_pod).get("phase")
+    why = _why_waiting(hub_pod, asked.container) or "it is not in the target cluster"
+    reason = _printable(str(why))
+    container = f"container {shown(asked.container)} in " if asked.container else ""
+    state = "is waiting to start" if phase in (None, "Pending") else "is not available"
+    return text(400, f"{container}pod {shown(asked.pod.name)} {state}: {reason[:MOST_TOLD]}")
+
+
+def _why_waiting(hub_pod: JsonObject, container: str) -> Any:
+    for status in container_statuses_of(hub_pod):
+        waiting = (status.get("state") or {}).get("waiting") or {}
+        if status.get("name") == container and waiting.get("reason"):
+            return waiting["reason"]
+    return status_of(hub_pod).get("reason")
+
+
 def of_target(
     status: int,
     headers: Sequence[tuple[str, str]],
@@ -152,7 +198,9 @@ def of_target(
         return of_failure(_IN_OUR_WORDS[status](""))
     if status not in _PASSED_ON:
         return text(502, f"the target cluster answered with HTTP status {status}")
-    said = _message_of(body) or f"the target cluster answered with HTTP status {status}"
+    said = message_of(headers, body) or f"the target cluster answered with HTTP status {status}"
+    if status >= 500 and _OF_THE_NETWORK.search(said):
+        return text(status, "the target's API server does not reach the pod's kubelet")
     wish = next((value for name, value in headers if name.lower() == "retry-after"), "")
     seconds = float(wish) if re.fullmatch(r"[0-9]{1,6}", wish) else None
     named = _in_hub_names(said, request=request, located=located)
@@ -165,8 +213,18 @@ def _retry_after(seconds: float | None) -> tuple[tuple[str, str], ...]:
     return (("Retry-After", str(min(max(round(seconds), 1), MOST_RETRY_SECONDS))),)
 
 
-def _message_of(body: bytes) -> str:
-    """Return the message of a Status; whatever else it is may come from a proxy in between."""
+_OF_THE_NETWORK = re.compile(r"\bdial(?:ing)?\b|\blookup\b|x509:|\btls:|://")
+"""Words of failures that name addresses of the target: they are in federate's log only."""
+
+
+def message_of(headers: Sequence[tuple[str, str]], body: bytes) -> str:
+    """Return the message of a Status, or the sentence of a kubelet; "" for whatever else it is.
+
+    Pages of proxies in between are HTML.
+    """
+    kinds = [value.lower() for name, value in headers if name.lower() == "content-type"]
+    if kinds and kinds[0].partition(";")[0].strip() == "text/plain":
+        return _printable(body.decode(errors="replace"))
     try:
         said = orjson.loads(body)
     except orjson.JSONDecodeError:

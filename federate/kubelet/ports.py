@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from federate.cluster.upstream import Reply, Upgraded, UpstreamCall
+from federate.cluster.upstream import OpenCall, Reply, Upgraded, UpstreamCall
 from federate.model.objects import JsonObject, ObjectKey
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Caller",
     "Located",
     "NodeAccess",
+    "OpenCall",
     "Page",
     "PagesPort",
     "PeerCertificate",
@@ -107,6 +108,9 @@ class PodsPort(Protocol):
 
     def find(self, key: ObjectKey, uid: str = "") -> Located | None:
         """Find a hub pod whose mirror is on record; with `uid` only that very hub pod."""
+
+    def hub_pod(self, key: ObjectKey) -> JsonObject | None:
+        """Return a hub pod of this virtual node, whether it has a mirror or not."""
 
     def all(self) -> Sequence[JsonObject]:
         """Return all hub pods of this virtual node, as last seen."""

@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar, assert_never
@@ -42,17 +42,17 @@ from federate.kubelet.ports import (
     AccessPort,
     Caller,
     Located,
+    OpenCall,
     PagesPort,
     PeerCertificate,
     PodsPort,
     Reply,
     Unauthenticated,
     Upgraded,
-    UpstreamCall,
 )
 from federate.kubelet.relay import Direction, relay
 from federate.kubelet.running import Opening, outcome_of
-from federate.model.objects import uid_of
+from federate.model.objects import spec_of, uid_of
 from federate.model.pods import containers_of
 
 log = structlog.stdlib.get_logger(__name__)
@@ -67,7 +67,6 @@ NO_ROOM_SECONDS = 0.5
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-OpenCall = Callable[[UpstreamCall], AbstractAsyncContextManager[Reply]]
 TlsProvider = Callable[[], ssl.SSLContext | None]
 
 
@@ -263,6 +262,7 @@ class KubeletServer:
             return
         accepted.setblocking(False)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: channel, accepted)
+        await self._admission.turn(client)
         await channel.begin_tls(
             client.tls, server_side=True, handshake_seconds=self._limits.handshake_seconds
         )
@@ -270,7 +270,12 @@ class KubeletServer:
         is_known = client.certificate is not None
         if is_known:
             self._admission.recognise(client)
-        connection = HttpConnection(channel, self._limits, is_known=is_known)
+        connection = HttpConnection(
+            channel,
+            self._limits,
+            is_known=is_known,
+            turn=partial(self._admission.turn, client),
+        )
         while await self._next(client, connection):
             client.is_answering = False
         async with asyncio.timeout(self._limits.finish_seconds):
@@ -305,6 +310,8 @@ class KubeletServer:
             answer = answers.of_failure(error)
         if answer is not None:
             self._observer.request(kind=kind, code=answer.status)
+            if kind in paths.STREAMING:
+                answer = answers.for_upgrade(answer)
             await connection.answer(answer, last=self._is_last(client, request, answer))
         return True
 
@@ -341,7 +348,10 @@ class KubeletServer:
             case PageRequest():
                 return await self._page(exchange, asked)
             case PodRequest():
-                with self._admission.stream(caller.user), self._counted(exchange.kind):
+                with (
+                    self._admission.stream(caller.user, asked.pod.namespace),
+                    self._counted(exchange.kind),
+                ):
                     return await self._lead(exchange, asked, caller)
             case _:
                 assert_never(asked)
@@ -422,6 +432,14 @@ class KubeletServer:
                 if await self._pass_on(exchange, reply, asked):
                     return None
                 said = await _beginning(reply, self._limits)
+                if reply.status >= 500:
+                    log.warning(
+                        "the target could not reach a container",
+                        request=asked.kind.value,
+                        pod=str(asked.pod),
+                        status=reply.status,
+                        said=answers.message_of(reply.headers, said),
+                    )
                 return answers.of_target(
                     reply.status, reply.headers, said, request=asked, located=located
                 )
@@ -442,10 +460,10 @@ class KubeletServer:
         Raises:
             Refused: there is none, or its mirror is not the one on record.
         """
-        located = self._pods.find(asked.pod, asked.uid)
-        if located is None:
+        hub_pod = self._pods.hub_pod(asked.pod)
+        if hub_pod is None or asked.uid not in ("", uid_of(hub_pod)):
             raise Refused(answers.text(404, f"pod {paths.shown(asked.pod.name)} does not exist"))
-        names = (one.get("name") for one in containers_of(located.hub_pod.get("spec") or {}))
+        names = (one.get("name") for one in containers_of(spec_of(hub_pod)))
         if asked.kind is not Kind.PORT_FORWARD and asked.container not in names:
             raise Refused(
                 answers.text(
@@ -454,10 +472,16 @@ class KubeletServer:
                     f"{paths.shown(asked.pod.name)}",
                 )
             )
+        located = self._pods.find(asked.pod, asked.uid)
+        if located is None:
+            raise Refused(answers.not_mirrored(asked, hub_pod))
         # Its name may be another's by now: the target's API takes no uid for these requests.
         if located.mirror_pod is None or uid_of(located.mirror_pod) != located.mirror_uid:
             message = f"pod {paths.shown(asked.pod.name)} is not to be seen in the target cluster"
             raise Refused(answers.text(404, message))
+        there = (one.get("name") for one in containers_of(spec_of(located.mirror_pod)))
+        if asked.kind is not Kind.PORT_FORWARD and asked.container not in there:
+            raise Refused(answers.not_mirrored(asked, hub_pod))  # a debug container was refused
         return located
 
     async def _pass_on(self, exchange: _Exchange, reply: Reply, asked: PodRequest) -> bool:

@@ -27,10 +27,14 @@ class HostedPods:
 
     def find(self, key: ObjectKey, uid: str = "") -> Located | None:
         """Find a hub pod that has a mirror; with `uid` only that very hub pod."""
-        hub_pod = self._hub_pods.get(key)
+        hub_pod = self.hub_pod(key)
         if hub_pod is None or uid not in ("", uid_of(hub_pod)):
             return None
         return self._locate(hub_pod)
+
+    def hub_pod(self, key: ObjectKey) -> JsonObject | None:
+        """Return a hub pod of this virtual node, whether it has a mirror or not."""
+        return self._hub_pods.get(key)
 
     def all(self) -> Sequence[JsonObject]:
         """Return all hub pods of this virtual node, as last seen."""

@@ -13,9 +13,8 @@ import random
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import structlog
 
@@ -24,7 +23,7 @@ from federate.errors import LeadershipLost
 from federate.kubelet.access import HubAccess
 from federate.kubelet.limits import Limits
 from federate.kubelet.pages import MetricsPages
-from federate.kubelet.ports import PodsPort, Reply, UpstreamCall
+from federate.kubelet.ports import OpenCall, PodsPort
 from federate.kubelet.server import KubeletServer, listen
 from federate.kubelet.serving import ServingTls
 from federate.kubelet.sources import Sources
@@ -33,6 +32,7 @@ from federate.model.reasons import NodeReason
 from federate.node.render import KubeletWord
 from federate.runtime.settings import KubeletSettings
 from federate.runtime.telemetry import KubeletCounts
+from federate.runtime.together import run_together
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -44,8 +44,6 @@ CALM_SECONDS = 60.0
 
 GRACE_SECONDS = 1.0
 """How long whole answers may hold up the end of the process, which has 5 s in all."""
-
-OpenCall: TypeAlias = Callable[[UpstreamCall], AbstractAsyncContextManager[Reply]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,15 +152,8 @@ class KubeletApi:
     # -- serving -----------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        listener = self._listen()
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._tls.run(), name="kubelet-certificate")
-                group.create_task(self._answer(listener), name="kubelet-server")
-        except BaseExceptionGroup as failed:
-            raise _first(failed) from failed
-        finally:
-            listener.close()
+        with self._listen() as listener:
+            await run_together(self._tls.run, lambda: self._answer(listener))
 
     async def _answer(self, listener: socket.socket) -> None:
         self._on_tls()
@@ -183,7 +174,10 @@ class KubeletApi:
                 limits=Limits(grace_seconds=GRACE_SECONDS),
             )
             self._port = listener.getsockname()[1]
-            log.info("the kubelet API is served", address=self._node_address, port=self._port)
+            place = {"address": self._node_address, "port": self._port}
+            if reach := _reach(self._node_address):
+                place["note"] = reach
+            log.info("the kubelet API is served", **place)
             self._on_tls()
             await self._server.serve(listener)
         finally:
@@ -220,7 +214,8 @@ class KubeletApi:
             self._usable.set()
         told = self._tls.word
         if self._server is not None:
-            message = told.message + _reach(self._node_address)
+            reach = _reach(self._node_address)
+            message = f"{told.message}. {reach}" if reach else told.message
             self._say(self._port, told.reason, message, is_serving=told.is_good)
         elif not told.is_good:
             self._say(0, told.reason, told.message)
@@ -245,7 +240,10 @@ def _reach(node_address: str) -> str:
     """Warn of an address that a hub elsewhere would look for on its own host."""
     if not ipaddress.ip_address(node_address).is_loopback:
         return ""
-    return f". Only a hub on this very host reaches {node_address}: else give nodeAddress"
+    return (
+        f"Only a hub on this very host reaches {node_address}: else give nodeAddress "
+        "(--node-address)"
+    )
 
 
 def places_to_listen(settings: KubeletSettings, node_address: str) -> tuple[str, ...]:
@@ -269,12 +267,3 @@ def _bind_word(error: OSError, place: str) -> tuple[NodeReason, str]:
         NodeReason.KUBELET_FAILED,
         f"cannot listen on {place}: {error.strerror or type(error).__name__}; tried again",
     )
-
-
-def _first(failed: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first leaf; a lost lease before all others."""
-    lost, _ = failed.split(LeadershipLost)
-    found: BaseException = lost or failed
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found

@@ -25,7 +25,7 @@ from federate.runtime.nodes import NodeGroup, Seat
 from federate.runtime.settings import Settings, TargetSettings
 from federate.runtime.telemetry import HealthServer, Telemetry
 from federate.runtime.together import run_together
-from federate.runtime.virtual_node import Surroundings, VirtualNode
+from federate.runtime.virtual_node import LOOPBACK, Surroundings, VirtualNode
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -210,7 +210,7 @@ class Service:
             hub_uid=hub_uid,
             hub_guard=IdentityGuard(hub, hub_uid),
             identity=settings.identity,
-            node_address=_address_towards(await hub.server_url()),
+            find_address=partial(_address_towards, await hub.server_url()),
             leader_lease_namespace=settings.leader_lease_namespace,
             federate_version=__version__,
             telemetry=self._process.telemetry,
@@ -257,12 +257,12 @@ async def _await_hub(hub: ClusterClient) -> str:
 
 
 def _address_towards(server_url: str) -> str:
-    """Return this host's address on the way to the hub; nothing is sent."""
+    """Return this host's address on the way to the hub; no packet is sent there."""
     url = urlsplit(server_url)
     family = socket.AF_INET6 if ":" in (url.hostname or "") else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((url.hostname or "127.0.0.1", url.port or 443))
         except OSError:
-            return "127.0.0.1"
+            return LOOPBACK
         return str(probe.getsockname()[0])

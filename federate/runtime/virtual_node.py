@@ -25,6 +25,7 @@ from federate.errors import (
     Forbidden,
     LeadershipLost,
     TargetChanged,
+    Unreachable,
     VirtualNodeLeft,
 )
 from federate.model.marks import Scope
@@ -45,6 +46,11 @@ RESTART_CAP_SECONDS = 60.0
 CALM_SECONDS = 120.0
 """A virtual node that lived this long starts its back-off anew."""
 
+ADDRESS_SECONDS = 30.0
+"""How often this host's address is looked at."""
+
+LOOPBACK = "127.0.0.1"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
@@ -57,7 +63,8 @@ class Surroundings:
     """The uid of its kube-system namespace; the same, unless configured otherwise."""
     hub_guard: IdentityGuard
     identity: str
-    node_address: str
+    find_address: Callable[[], str]
+    """Tells this host's address towards the hub; may ask DNS. LOOPBACK where there is no way."""
     leader_lease_namespace: str
     federate_version: str
     telemetry: Telemetry
@@ -225,6 +232,9 @@ class VirtualNode:
         raise TargetChanged("the kubeconfig of the target leads to another address now")
 
     async def _lead(self, target: ClusterClient, is_distinct: asyncio.Event) -> None:
+        address = self.settings.node_address
+        if address is None:
+            address = await asyncio.to_thread(self._around.find_address)
         memory, self._memory = self._memory, None
         recorder = Recorder(self._around.hub, instance=self._around.identity)
         self.leading = Leading(
@@ -241,11 +251,25 @@ class VirtualNode:
                 credential_expiry=target.credential_expiry,
                 open_call=target.stream,
             ),
-            node_address=self.settings.node_address or self._around.node_address,
+            node_address=address,
             federate_version=self._around.federate_version,
             memory=memory,
         )
-        await run_together(recorder.run, self.leading.run)
+        await run_together(
+            recorder.run, self.leading.run, lambda: self._end_when_readdressed(address)
+        )
+
+    async def _end_when_readdressed(self, address: str) -> None:
+        """End this life when this host has another address towards the hub.
+
+        The Node, its mirrors and the kubelet API tell it, and its certificate is for it (C62).
+        """
+        while self.settings.node_address is None:
+            await asyncio.sleep(ADDRESS_SECONDS)
+            found = await asyncio.to_thread(self._around.find_address)
+            # Without a way to the hub there is nobody to tell anything to.
+            if found not in (address, LOOPBACK):
+                raise Unreachable(f"this host's address is {found} now, not {address} any more")
 
     async def _refuse_self(self, target: ClusterPort, is_distinct: asyncio.Event) -> None:
         """Refuse names that meet where target and hub are one cluster: of mirrors and hub pods.

@@ -98,10 +98,16 @@ class PlayedPods:
 
     def __init__(self, *located: Located) -> None:
         self.held = {key_of(one.hub_pod): one for one in located}
+        self.waiting: dict[ObjectKey, JsonObject] = {}
+        """Hub pods without a mirror."""
 
     def find(self, key: ObjectKey, uid: str = "") -> Located | None:
         found = self.held.get(key)
         return found if found is not None and uid in ("", uid_of(found.hub_pod)) else None
+
+    def hub_pod(self, key: ObjectKey) -> JsonObject | None:
+        found = self.held.get(key)
+        return found.hub_pod if found is not None else self.waiting.get(key)
 
     def all(self) -> Sequence[JsonObject]:
         return [one.hub_pod for one in self.held.values()]
@@ -400,7 +406,11 @@ def web(name: str = "web", *, mirror: ObjectKey | None = None, mirror_uid: str =
     )
     there = mirror or ObjectKey("hub-shop", "web-mirror")
     mirror_pod = pod(there.name, namespace=there.namespace).with_uid(mirror_uid)
-    mirror_pod = mirror_pod.with_container("app").with_container("injected")
+    mirror_pod = mirror_pod.with_spec(
+        initContainers=[{"name": "init", "image": "x"}],
+        containers=[{"name": "app", "image": "x"}, {"name": "injected", "image": "x"}],
+        ephemeralContainers=[{"name": "debugger", "image": "x"}],
+    )
     return Located(hub_pod=hub_pod, mirror=there, mirror_uid="m-1", mirror_pod=mirror_pod.build())
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from federate.check.findings import Finding, FindingId
 from federate.check.kubeletapi import (
-    SERVING,
     Probe,
     address_of,
     judge_beforehand,
@@ -16,7 +15,7 @@ from federate.check.kubeletapi import (
     tunnelling_system,
 )
 from federate.model.objects import JsonDict
-from federate.node import render
+from federate.node.render import KUBELET_SERVING
 
 TUNNEL = (
     "Error trying to reach service: 'proxy error from 127.0.0.1:6443 while dialing "
@@ -55,6 +54,21 @@ def test_each_broken_part_of_the_way_is_told_by_itself(
     assert finding.fix
 
 
+def test_of_a_status_only_the_words_are_repeated() -> None:
+    [finding] = judged(503, '{"kind":"Status","message":"dial tcp: refused","code":503}')
+    assert finding.what.endswith("at 10.0.0.9:10250: dial tcp: refused")
+    [finding] = judged(503, '{"kind": ')
+    assert finding.what.endswith('{"kind":')
+
+
+def test_a_loopback_address_is_told_as_such() -> None:
+    """API servers refuse the node proxy there, whether logs can be had or not."""
+    [finding] = judged(400, '{"kind":"Status","message":"address not allowed","code":400}')
+    assert finding.id is FindingId.KUBELET_UNREACHABLE
+    assert "only an API server on federate's own host reaches it" in finding.what
+    assert "--node-address" in finding.fix
+
+
 def test_an_answer_is_a_good_way() -> None:
     assert judged(200, "ok") == ()
 
@@ -81,7 +95,7 @@ def test_hubs_that_tunnel_are_known_beforehand(version: str, system: str) -> Non
 
 
 def node_with(status: str, reason: str) -> JsonDict:
-    condition = {"type": SERVING, "status": status, "reason": reason, "message": "words"}
+    condition = {"type": KUBELET_SERVING, "status": status, "reason": reason, "message": "words"}
     return {"status": {"conditions": [condition]}}
 
 
@@ -102,7 +116,3 @@ def test_port_and_address_are_those_of_the_node() -> None:
     assert port_of({}) == 0
     assert address_of({"status": {"addresses": [{"address": "10.0.0.9"}]}}) == "10.0.0.9"
     assert address_of({}) == ""
-
-
-def test_the_condition_is_the_one_that_the_node_is_given() -> None:
-    assert SERVING in vars(render).values()

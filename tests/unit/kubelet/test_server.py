@@ -6,6 +6,7 @@ import asyncio
 import base64
 import errno
 import hashlib
+import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -25,12 +26,14 @@ from federate.errors import (
     Unauthorized,
     Unreachable,
 )
+from federate.kubelet import answers
 from federate.kubelet.limits import Limits
 from federate.kubelet.ports import Reply, UpstreamCall
 from federate.kubelet.server import KubeletServer, listen
-from federate.model.objects import ObjectKey
+from federate.model.objects import JsonDict, ObjectKey
 from tests.support.kubeletstage import (
     END,
+    Heard,
     Keys,
     Played,
     PlayedAccess,
@@ -57,6 +60,13 @@ WEBSOCKET = [
 
 def failed(kind: type[ClusterError], message: str = "secret-address 10.0.0.9") -> ClusterError:
     return kind(message, cluster="edge", verb="get", subject="pods/log")
+
+
+def words_of(heard: Heard) -> str:
+    """Return what a person is shown."""
+    if heard.headers["content-type"] == "application/json":
+        return str(json.loads(heard.body)["message"])
+    return heard.text
 
 
 def status_body(message: str, code: int) -> bytes:
@@ -355,6 +365,68 @@ async def test_who_is_not_on_the_node_is_not_there(keys: Keys, target: str, word
         assert not stage.target.calls
 
 
+@pytest.mark.parametrize(
+    ("target", "status", "words"),
+    [
+        (
+            LOGS,
+            {},
+            'container "app" in pod "web" is waiting to start: it is not in the target cluster',
+        ),
+        (
+            LOGS,
+            {"phase": "Pending", "reason": "CompanionMissing"},
+            'container "app" in pod "web" is waiting to start: CompanionMissing',
+        ),
+        (
+            "/exec/shop/web/app?output=1&command=ls",
+            {
+                "phase": "Pending",
+                "reason": "Other",
+                "containerStatuses": [
+                    {"name": "beside", "state": {"waiting": {"reason": "Another"}}},
+                    {"name": "app", "state": {"waiting": {"reason": "Held\x1b[2J"}}},
+                ],
+            },
+            'container "app" in pod "web" is waiting to start: Held [2J',
+        ),
+        (
+            "/portForward/shop/web",
+            {"phase": "Failed", "reason": "MirrorLost"},
+            'pod "web" is not available: MirrorLost',
+        ),
+    ],
+)
+async def test_a_pod_without_a_mirror_says_why(
+    keys: Keys, target: str, status: JsonDict, words: str
+) -> None:
+    """Not as if it were not there: kubectl shows the words of a 400, and hides those of a 404."""
+    async with kubelet(keys) as stage:
+        located = stage.pods.held.pop(ObjectKey("shop", "web"))
+        stage.pods.waiting[ObjectKey("shop", "web")] = {**located.hub_pod, "status": status}
+        heard = await stage.ask(target, headers=SPDY)
+        assert (heard.status, words_of(heard)) == (400, words)
+        assert (await stage.ask("/containerLogs/shop/web/injected")).status == 404
+        assert (await stage.ask("/exec/shop/web/other-uid/app?output=1&command=ls")).status == 404
+        assert not stage.target.calls
+
+
+async def test_a_container_that_the_target_refused_says_so(keys: Keys) -> None:
+    """A debug container stays in the hub pod for good, and `logs --all-containers` asks for it."""
+    async with kubelet(keys) as stage:
+        located = stage.pods.held[ObjectKey("shop", "web")]
+        assert located.mirror_pod is not None
+        spec = {**located.mirror_pod["spec"], "ephemeralContainers": []}
+        stage.pods.held[ObjectKey("shop", "web")] = replace(
+            located, mirror_pod={**located.mirror_pod, "spec": spec}
+        )
+        heard = await stage.ask("/containerLogs/shop/web/debugger")
+        assert heard.status == 400
+        assert heard.text.startswith('container "debugger" in pod "web"')
+        assert heard.text.endswith("it is not in the target cluster")
+        assert not stage.target.calls
+
+
 @pytest.mark.parametrize("is_seen", [True, False])
 async def test_a_mirror_that_is_another_now_is_not_asked(keys: Keys, is_seen: bool) -> None:
     """A pod that took the mirror's name in the target is a stranger's."""
@@ -408,6 +480,50 @@ async def test_the_targets_words_about_the_pod_pass(
         assert "secret" not in heard.text
         assert "10.0.0.9" not in heard.text
         assert len(heard.body) < 1100
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "words"),
+    [
+        (
+            "text/plain; charset=utf-8",
+            b'container not found ("app")\n',
+            'container not found ("app")',
+        ),
+        ("TEXT/PLAIN", b"web-mirror is\x1b[2J no more", "web is [2J no more"),
+        ("text/plain", b"dial tcp 10.0.0.9: refused", "does not reach the pod's kubelet"),
+        ("text/html", b"<html>10.0.0.9</html>", "HTTP status 500"),
+    ],
+)
+async def test_a_kubelets_own_sentence_passes(
+    keys: Keys, kind: str, body: bytes, words: str
+) -> None:
+    """What a kubelet refuses comes through its API server as plain text."""
+    async with kubelet(keys) as stage:
+        stage.target.reply = saying(body, status=500, headers=[("Content-Type", kind)])
+        heard = await stage.ask(EXEC, headers=SPDY)
+        assert (heard.status, heard.headers["content-type"]) == (500, answers.TEXT)
+        assert words in heard.text
+        assert "10.0.0.9" not in heard.text
+
+
+@pytest.mark.parametrize("message", ["it waits: for a mirror", "why:", '{"a":1}', "a:\n b"])
+async def test_a_refused_stream_is_told_so_that_clients_read_it(keys: Keys, message: str) -> None:
+    """Their YAML reader takes such words for an empty Status; a real one is shown."""
+    async with kubelet(keys) as stage:
+        stage.target.reply = saying(status_body(message, 400), status=400)
+        heard = await stage.ask(EXEC, headers=SPDY)
+        assert json.loads(heard.body) == {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message.replace("\n", " "),
+            "reason": "BadRequest",
+            "code": 400,
+        }
+        heard = await stage.ask(LOGS)
+        assert heard.text == message.replace("\n", " ")
 
 
 async def test_a_target_that_asks_to_wait_is_heard(keys: Keys) -> None:
@@ -546,7 +662,7 @@ async def test_a_stream_begins_with_one_known_upgrade(
 ) -> None:
     async with kubelet(keys) as stage:
         heard = await stage.ask(EXEC, "POST", headers=headers)
-        assert (heard.status, heard.text) == (400, "Upgrade request required\n")
+        assert (heard.status, heard.text) == (400, "Upgrade request required")
         assert not stage.target.calls
 
 

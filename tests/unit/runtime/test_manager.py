@@ -40,9 +40,8 @@ def target_settings(name: str, **changed: Any) -> TargetSettings:
         name=name,
         kubeconfig=Path(name),
         capacity=CapacityRules.fixed({"cpu": "4", "pods": "10"}),
-        node_address="10.0.0.9",
         kubelet=KubeletSettings(is_served=False),  # its sockets know no virtual time
-        **changed,
+        **{"node_address": "10.0.0.9", **changed},
     )
 
 
@@ -59,6 +58,7 @@ class Stage:
         self.unconnectable = ""
         self.wrong = ""
         self.hub_identity: str | None = None
+        self.node_address: str | None = "10.0.0.9"
         self.names: tuple[str, ...] = names
         """The virtual nodes that are there from the start."""
         self.removed: list[str] = []
@@ -90,7 +90,10 @@ class Stage:
         """Settings of virtual nodes by these names; of all targets without."""
         return Settings(
             hub_kubeconfig=Path("hub"),
-            targets=tuple(target_settings(name) for name in names or self.targets),
+            targets=tuple(
+                target_settings(name, node_address=self.node_address)
+                for name in names or self.targets
+            ),
             identity="this-process",
             **changed,
         )
@@ -158,6 +161,36 @@ async def test_c13_a_crash_of_any_part_ends_the_virtual_node_and_starts_it_anew(
         stage.submit("a", "edge")
         await asyncio.sleep(5.0)
         assert len(stage.mirrors("edge")) == 1
+
+
+@virtual_time
+async def test_c62_a_new_address_of_this_host_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The virtual node begins anew with it; having no way to the hub is no address."""
+    host = "10.0.0.9"
+
+    async def at_once(find: Callable[[], str]) -> str:
+        return find()
+
+    monkeypatch.setattr(manager, "_address_towards", lambda _url: host)
+    monkeypatch.setattr(asyncio, "to_thread", at_once)
+    stage = Stage(monkeypatch, "edge")
+    stage.node_address = None
+
+    def told() -> Any:
+        node = stage.hub.find(NODES, ObjectKey("", "edge"))
+        return node and node["status"]["addresses"][0]["address"]
+
+    async with stage.running():
+        await asyncio.sleep(40.0)
+        assert told() == host
+        lives = len(stage.connected_at)
+        host = "127.0.0.1"
+        await asyncio.sleep(100.0)
+        assert (told(), len(stage.connected_at)) == ("10.0.0.9", lives)
+        host = "10.0.0.10"
+        await asyncio.sleep(40.0)
+        assert (told(), len(stage.connected_at)) == ("10.0.0.10", lives + 1)
+        assert stage.nodes[0].trouble == ""
 
 
 @virtual_time
