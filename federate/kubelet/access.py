@@ -51,9 +51,13 @@ after half a minute."""
 MOST_KEPT = 4096
 """Answers of each kind. Fewer: the hub is asked again sooner."""
 
-MOST_WAITING = 64
-"""Questions of each kind under way. More are refused at once: strangers may come with as many
-tokens as they like, and the hub is not to feel it."""
+MOST_WAITING = 640
+"""Questions of each kind that wait or are under way: more than strangers have places, so that who
+is real waits a moment behind them. More are refused at once."""
+
+AT_ONCE = 8
+"""Questions of each kind under way. They go over the connections that mirroring uses too, 100 in
+all: what strangers ask is not to fill them, and the hub is not to feel it (C2)."""
 
 MOST_TOKEN_CHARACTERS = 16_384
 """A service account's token has about 1,000."""
@@ -74,6 +78,7 @@ class Once(Generic[K, V]):
     def __init__(self, *, what: str, most: int = MOST_WAITING) -> None:
         self._what = what
         self._most = most
+        self._gate = asyncio.Semaphore(AT_ONCE)
         self._asking: dict[K, asyncio.Task[V]] = {}
 
     async def ask(self, key: K, question: Callable[[], Coroutine[Any, Any, V]]) -> V:
@@ -87,13 +92,17 @@ class Once(Generic[K, V]):
         if task is None:
             if len(self._asking) >= self._most:
                 raise Throttled(f"too many {self._what} wait for the hub")
-            task = asyncio.ensure_future(question())
+            task = asyncio.ensure_future(self._in_turn(question))
             self._asking[key] = task
             task.add_done_callback(lambda done: self._ended(key, done))
         await asyncio.wait({task})  # a caller that is cancelled here leaves the question alone
         if task.cancelled():
             raise Unreachable(f"{self._what} are not asked about any more")
         return task.result()
+
+    async def _in_turn(self, question: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        async with self._gate:
+            return await question()
 
     def _ended(self, key: K, task: asyncio.Task[V]) -> None:
         del self._asking[key]

@@ -18,6 +18,7 @@ LONGEST_LINE = 16 * 1024
 
 _LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+(-?[0-9]{1,18}))?")
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_KINDS = frozenset({"counter", "gauge", "histogram", "summary", "untyped"})
 _UNESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
 
@@ -77,59 +78,65 @@ def _parse_value(text: str) -> float | None:
         return None
 
 
-def parse_families(text: str) -> Iterator[Family]:
-    """Read a page; lines in front of the first `# TYPE` are families of their own."""
+MOST_IN_FAMILY = 50
+"""Samples of a family that are yielded together: between two of them others get their turn."""
+
+
+def parse_families(lines: Iterable[str]) -> Iterator[Family]:
+    """Read a page; lines in front of the first `# TYPE` are families of their own.
+
+    A long family comes in several parts, one without samples as it is.
+    """
     family = Family(name="", kind="untyped", help="")
     helped: dict[str, str] = {}
-    for line in text.split("\n"):
+    for line in lines:
         if line.startswith("# HELP ") and len(line) <= LONGEST_LINE:
             _, _, name, *words = line.split(" ", 3)
             helped = {name: words[0] if words else ""}
         elif line.startswith("# TYPE ") and len(line) <= LONGEST_LINE:
-            if family.samples:
-                yield family
+            yield family
             _, _, name, *words = line.split(" ", 3)
-            kind = words[0] if words else "untyped"
+            kind = words[0].strip() if words and words[0].strip() in _KINDS else "untyped"
             family = Family(name=name, kind=kind, help=helped.get(name, ""))
         elif (sample := parse_sample(line)) is not None:
             if family.name and sample.name.startswith(family.name):
                 family.samples.append(sample)
+                if len(family.samples) == MOST_IN_FAMILY:
+                    yield family
+                    family = replace(family, samples=[])
             else:
                 yield Family(name=sample.name, kind="untyped", help="", samples=[sample])
     if family.samples:
         yield family
 
 
-def translated(
-    pages: Iterable[str], translate: Callable[[Mapping[str, str]], Mapping[str, str] | None]
-) -> list[Family]:
-    """Gather the families of several pages, with the labels of each line translated.
+def gather(
+    gathered: dict[str, Family],
+    family: Family,
+    translate: Callable[[Mapping[str, str]], Mapping[str, str] | None],
+) -> None:
+    """Add the lines of one family to what was gathered of other pages, their labels translated.
 
     `translate` answers None for a line that does not concern us. Of a family that several pages
     have, the first says its kind.
     """
-    gathered: dict[str, Family] = {}
-    for page in pages:
-        for family in parse_families(page):
-            for sample in family.samples:
-                labels = translate(sample.labels)
-                if labels is not None:
-                    kept = gathered.setdefault(family.name, replace(family, samples=[]))
-                    kept.samples.append(replace(sample, labels=labels))
-    return list(gathered.values())
+    for sample in family.samples:
+        labels = translate(sample.labels)
+        if labels is not None:
+            kept = gathered.setdefault(family.name, replace(family, samples=[]))
+            kept.samples.append(replace(sample, labels=labels))
 
 
-def render(families: Iterable[Family]) -> bytes:
-    """Write a page; families without samples are left out, as a kubelet does."""
-    lines: list[str] = []
+def render(families: Iterable[Family]) -> Iterator[str]:
+    """Write a page line by line; families without samples are left out, as a kubelet does."""
     for family in families:
         if not family.samples:
             continue
         if family.help:
-            lines.append(f"# HELP {family.name} {_escape(family.help, quotes=False)}")
-        lines.append(f"# TYPE {family.name} {family.kind}")
-        lines.extend(map(format_sample, family.samples))
-    return ("\n".join(lines) + "\n").encode() if lines else b""
+            yield f"# HELP {family.name} {_escape(family.help, quotes=False)}\n"
+        yield f"# TYPE {family.name} {family.kind}\n"
+        for sample in family.samples:
+            yield format_sample(sample) + "\n"
 
 
 def format_sample(sample: Sample) -> str:

@@ -9,7 +9,7 @@ was refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -25,6 +25,10 @@ READ_BYTES = 16_384
 
 PIECE_BYTES = 65_536
 """Of an answer that is whole: encrypted at once, and others wait for it."""
+
+MOST_READS = 1024
+"""Pieces of a header: one in packets of the smallest usual size has half as many. All that came is
+looked through with each, so one that comes byte by byte would cost seconds."""
 
 LINGER_BYTES = 1024 * 1024
 """What is taken of a client after its refusal: more of it is not worth a good answer."""
@@ -100,8 +104,17 @@ def protocol_bearers(request: HttpRequest) -> list[str]:
     return [word[len(_PROTOCOL_BEARER) :] for word in words if word.startswith(_PROTOCOL_BEARER)]
 
 
+def _raw(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Write headers as they were read: what a target sends need not be ASCII."""
+    return [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers]
+
+
 def _words(value: str) -> list[str]:
     return [word for part in value.split(",") if (word := part.strip())]
+
+
+async def _at_once() -> None:
+    """Wait for nobody."""
 
 
 class HttpConnection:
@@ -111,9 +124,20 @@ class HttpConnection:
     `end`, or `switch`.
     """
 
-    def __init__(self, channel: Channel, limits: Limits, *, is_known: bool) -> None:
-        """`is_known`: TLS verified a certificate of the hub's client CA."""
+    def __init__(
+        self,
+        channel: Channel,
+        limits: Limits,
+        *,
+        is_known: bool,
+        turn: Callable[[], Awaitable[None]] = _at_once,
+    ) -> None:
+        """`is_known`: TLS verified a certificate of the hub's client CA.
+
+        `turn` is waited for when a request has begun.
+        """
         self._channel = channel
+        self._turn = turn
         self._limits = limits
         # An API server may open a connection that it needs later only.
         self._first_seconds = limits.idle_seconds if is_known else limits.first_seconds
@@ -147,6 +171,7 @@ class HttpConnection:
         if not await self._first_byte(wait):
             return None
         self._is_first = False
+        await self._turn()
         try:
             async with asyncio.timeout(limits.header_seconds):
                 event = await self._head()
@@ -208,7 +233,7 @@ class HttpConnection:
         self, status: int, headers: Sequence[tuple[str, str]], *, last: bool = False
     ) -> None:
         """Send the head of a reply."""
-        said = [*headers, *((("Connection", "close"),) if last else ())]
+        said = _raw([*headers, *((("Connection", "close"),) if last else ())])
         self._has_begun = True
         await self._write(
             h11.Response(status_code=status, headers=said, reason=REASONS.get(status, ""))
@@ -224,12 +249,12 @@ class HttpConnection:
 
     async def switch(self, headers: Sequence[tuple[str, str]]) -> Channel:
         """Send 101; the raw connection is the caller's from here on."""
-        said = [(name, value) for name, value in headers if name.lower() in _TRAVELS_DOWN]
+        said = _raw((name, value) for name, value in headers if name.lower() in _TRAVELS_DOWN)
         self._has_begun = True
         await self._write(
             h11.InformationalResponse(
                 status_code=101,
-                headers=[("Connection", "Upgrade"), *said],
+                headers=[(b"Connection", b"Upgrade"), *said],
                 reason="Switching Protocols",
             )
         )
@@ -273,13 +298,14 @@ class HttpConnection:
         return bool(data)
 
     async def _head(self) -> Event:
-        while True:
+        for _ in range(MOST_READS):
             if self._lines_ahead() > self._limits.header_lines:
-                raise Refused(text(431, REASONS[431]))
+                break
             event = self._event_at_hand()
             if event is not h11.NEED_DATA:
                 return event
             await self._receive()
+        raise Refused(text(431, REASONS[431]))
 
     async def _next_event(self) -> Event:
         while (event := self._event_at_hand()) is h11.NEED_DATA:

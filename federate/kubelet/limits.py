@@ -3,11 +3,15 @@
 A client that has not been allowed anything yet is a stranger: strangers share a few places, and
 when these are taken the one that has been there longest goes, so that a crowd of idle or slow
 connections never keeps the hub's API server out. Those that showed a certificate of the hub have
-places of their own. Streams are counted in all and for each caller.
+places of their own. Streams are counted in all, for each caller and for each namespace. Of the
+files that the process may open, mirroring keeps some for itself (C2).
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +40,11 @@ class Limits:
     streams_of_caller: int = 1200
     """All API servers of a hub are one caller mostly, so it is close to the whole: it keeps room
     for others beside one that took all."""
+
+    streams_of_namespace: int = 400
+    """Who may read logs in one namespace comes as the API server, like everybody: this keeps room
+    for other namespaces beside one that took all, and memory: a stream whose reader stalls holds
+    about a megabyte."""
 
     header_bytes: int = 512 * 1024
     """A command travels in the request line, and one argument may have 128 KB on Linux, each byte
@@ -90,16 +99,60 @@ class Limits:
     """For answers under way when the server stops; streams are ended at once."""
 
 
+KEPT_FILES = 256
+"""Open files that are left to mirroring: two pools of connections, and some more."""
+
+
+def has_room_for_files() -> bool:
+    """Tell whether this process may open files for the kubelet API's purposes.
+
+    A system gives the lowest number that is free. As long as none is used here near the limit,
+    those are free for others.
+    """
+    most, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return True
+    try:
+        lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    os.close(lowest)
+    return lowest < most - min(KEPT_FILES, most // 2)
+
+
+class Turnstile:
+    """Lets one through in each round of the event loop, in the order in which they came.
+
+    A handshake or a request takes a millisecond or so. When hundreds come at once, what mirrors
+    pods gets its turn after each of them, not after all (C2).
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def pass_through(self) -> None:
+        """Wait for one's turn."""
+        async with self._lock:
+            await asyncio.sleep(0)
+
+
 class Admission:
     """Who is in. Not safe for threads: one event loop."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(
+        self, limits: Limits, *, has_files: Callable[[], bool] = has_room_for_files
+    ) -> None:
         self._limits = limits
+        self._has_files = has_files
         self._strangers: dict[object, Callable[[], None]] = {}
         self._recognised: dict[object, Callable[[], None]] = {}
         self._streams: Counter[str] = Counter()
+        self._namespaces: Counter[str] = Counter()
         self._callers: dict[object, str] = {}
         self._held: Counter[str] = Counter()
+        self._turns_of_strangers = Turnstile()
+        self._turns_of_recognised = Turnstile()
+        self._turns = Turnstile()
         self.connections = 0
 
     @contextmanager
@@ -111,6 +164,8 @@ class Admission:
         """
         if self.connections >= self._limits.connections:
             raise Refused(busy("connections"))
+        if not self._has_files() and not self._evict_one():
+            raise Refused(busy("open files"))
         self._make_room(self._strangers)
         self.connections += 1
         self._strangers[holder] = evict
@@ -142,23 +197,40 @@ class Admission:
         self._callers[holder] = caller
         self._forget(holder)
 
+    async def turn(self, holder: object) -> None:
+        """Wait for one's turn, behind those only who are known as well, or as little."""
+        for places, turns in (
+            (self._strangers, self._turns_of_strangers),
+            (self._recognised, self._turns_of_recognised),
+        ):
+            if holder in places:
+                await turns.pass_through()
+                return
+        await self._turns.pass_through()
+
     @contextmanager
-    def stream(self, caller: str) -> Iterator[None]:
-        """Hold a stream inside.
+    def stream(self, caller: str, namespace: str) -> Iterator[None]:
+        """Hold a stream to a pod of that namespace inside.
 
         Raises:
-            Refused: the caller, or all of them, have as many as there may be.
+            Refused: the caller, the namespace, or all have as many as there may be.
         """
         if (
             self._streams.total() >= self._limits.streams
             or self._streams[caller] >= self._limits.streams_of_caller
         ):
             raise Refused(busy("streams"))
+        if self._namespaces[namespace] >= self._limits.streams_of_namespace:
+            raise Refused(busy("streams in this namespace"))
+        if not self._has_files():
+            raise Refused(busy("open files"))
         self._streams[caller] += 1
+        self._namespaces[namespace] += 1
         try:
             yield
         finally:
             _less(self._streams, caller)
+            _less(self._namespaces, namespace)
 
     @property
     def strangers(self) -> int:
@@ -169,6 +241,14 @@ class Admission:
     def streams(self) -> int:
         """Count the streams of all callers."""
         return self._streams.total()
+
+    def _evict_one(self) -> bool:
+        """Let the stranger go that has been there longest; False where there is none."""
+        places = self._strangers or self._recognised
+        if not places:
+            return False
+        places.pop(next(iter(places)))()
+        return True
 
     def _make_room(self, places: dict[object, Callable[[], None]]) -> None:
         while len(places) >= max(self._limits.strangers, 1):

@@ -8,7 +8,6 @@ again within moments, shares one fetch.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -16,10 +15,17 @@ from typing import Generic, TypeVar, cast
 
 from federate.errors import ClusterError
 from federate.kubelet.counters import NodeUsage, UsageBook
-from federate.kubelet.exposition import CONTENT_TYPE, Family, Sample, render, translated
+from federate.kubelet.exposition import (
+    CONTENT_TYPE,
+    Family,
+    Sample,
+    gather,
+    parse_families,
+    render,
+)
 from federate.kubelet.listing import pod_list, running_pods
 from federate.kubelet.ports import Located, Page, PodsPort
-from federate.kubelet.sources import Sources
+from federate.kubelet.sources import Sources, in_turns
 from federate.kubelet.summary import resource_families, summary_of
 from federate.model.objects import JsonObject, ObjectKey, key_of, spec_of, uid_of
 from federate.model.pods import container_statuses_of, containers_of, is_terminal
@@ -62,16 +68,20 @@ class MetricsPages:
         self._wall_clock = wall_clock
         self._book = UsageBook()
         self._usage = Shared(self._measure, clock=clock)
-        containers = Shared(partial(self._relayed, "/metrics/cadvisor"), clock=clock)
-        probes = Shared(partial(self._relayed, "/metrics/probes"), clock=clock)
-        self._makers: Mapping[str, Callable[[], Awaitable[Page]]] = {
+        self._summaries = Rendered(self._summary)
+        self._resources = Rendered(self._resource)
+        makers: Mapping[str, Callable[[], Awaitable[Page]]] = {
             "/pods": lambda: _listed(pods.all()),
             "/runningpods": lambda: _listed(running_pods(pods.all())),
-            "/stats/summary": self._summary,
             "/metrics": self._own,
-            "/metrics/resource": self._resource,
-            "/metrics/cadvisor": containers.get,
-            "/metrics/probes": probes.get,
+            "/metrics/cadvisor": partial(self._relayed, "/metrics/cadvisor"),
+            "/metrics/probes": partial(self._relayed, "/metrics/probes"),
+        }
+        shared = {path: Shared(make, clock=clock).get for path, make in makers.items()}
+        self._makers: Mapping[str, Callable[[], Awaitable[Page]]] = {
+            **shared,
+            "/stats/summary": lambda: self._rendered(self._summaries),
+            "/metrics/resource": lambda: self._rendered(self._resources),
         }
 
     async def page(
@@ -87,17 +97,19 @@ class MetricsPages:
         make = self._makers.get(path.rstrip("/"))
         return await make() if make is not None else None
 
-    async def _resource(self) -> Page:
-        return _text(resource_families(await self._usage.get()))
+    async def _rendered(self, pages: Rendered) -> Page:
+        return await pages.of(await self._usage.get())
 
-    async def _summary(self) -> Page:
-        usage = await self._usage.get()
+    async def _resource(self, usage: NodeUsage | None) -> Page:
+        return await _text(resource_families(usage))
+
+    async def _summary(self, usage: NodeUsage | None) -> Page:
         told = usage if usage is not None else NodeUsage(pods=(), whole=None)
-        summary = summary_of(told, node_name=self._node_name, started_at=self._started_at)
-        return Page(content_type=JSON, body=json.dumps(summary, indent=1).encode() + b"\n")
+        parts = summary_of(told, node_name=self._node_name, started_at=self._started_at)
+        return await _pieced(parts)
 
     async def _own(self) -> Page:
-        return _text(self._own_families())
+        return await _text(self._own_families())
 
     def _own_families(self) -> Iterable[Family]:
         alive = [pod for pod in self._pods.all() if not is_terminal(pod)]
@@ -127,8 +139,14 @@ class MetricsPages:
 
     async def _relayed(self, path: str) -> Page:
         located = self._pods.located()
-        texts = await self._sources.texts(path, located)
-        return _text(translated(texts, Names(located)))
+        names = Names(located)
+        gathered: dict[str, Family] = {}
+        for lines in await self._sources.pages(path, located):
+            for family in parse_families(lines):
+                if family.samples:
+                    gather(gathered, family, names)
+                    await asyncio.sleep(0)
+        return await _text(gathered.values())
 
 
 class Names:
@@ -189,17 +207,39 @@ class Shared(Generic[T]):
             return error
 
 
+class Rendered:
+    """The last page that was made of what was measured: for all who ask until the next measure."""
+
+    def __init__(self, make: Callable[[NodeUsage | None], Awaitable[Page]]) -> None:
+        self._make = make
+        self._lock = asyncio.Lock()
+        self._made: tuple[NodeUsage | None, Page] | None = None
+
+    async def of(self, usage: NodeUsage | None) -> Page:
+        """Return the page about that measure."""
+        async with self._lock:
+            if self._made is None or self._made[0] is not usage:
+                self._made = usage, await self._make(usage)
+            return self._made[1]
+
+
 async def _listed(pods: Iterable[JsonObject]) -> Page:
+    return await _pieced(pod_list(pods))
+
+
+async def _pieced(parts: Iterable[bytes]) -> Page:
     body = bytearray()
-    for number, part in enumerate(pod_list(pods)):
+    for number, part in enumerate(parts):
         body += part
         if number % YIELD_EVERY == 0:
             await asyncio.sleep(0)
     return Page(content_type=JSON, body=bytes(body))
 
 
-def _text(families: Iterable[Family]) -> Page:
-    return Page(content_type=CONTENT_TYPE, body=render(families))
+async def _text(families: Iterable[Family]) -> Page:
+    lines: list[str] = []
+    await in_turns(render(families), lines.append)
+    return Page(content_type=CONTENT_TYPE, body="".join(lines).encode())
 
 
 def _gauge(name: str, help_text: str, told: Iterable[tuple[dict[str, str], int]]) -> Family:

@@ -69,6 +69,10 @@ _SUBRESOURCES: Mapping[str, tuple[str, ...]] = {
 }
 """As a kubelet's authorizer is asked (KEP-2862 for those with two); all others need nodes/proxy."""
 
+_UNKNOWN_VERB = "create"
+"""Of any other method: all are refused, and a verb for each that a client makes up would be as many
+questions to the hub."""
+
 _VERBS: Mapping[str, str] = {
     "POST": "create",
     "GET": "get",
@@ -175,7 +179,7 @@ def access_of(method: str, target: str) -> tuple[NodeAccess, ...]:
     read is not to command. (A kubelet takes `get` for it there.) Malformed targets need
     nodes/proxy, and so do paths that only look like one of the lesser ones.
     """
-    verb = _VERBS.get(method, method.lower())
+    verb = _VERBS.get(method, _UNKNOWN_VERB)
     if kind_of(target) in _PUTS_A_HAND_IN and verb == "get":
         verb = "create"
     malformed = _segments(_split(target)[0]) is None

@@ -6,12 +6,14 @@ of its channel: 1 is stdout, 2 stderr, and 3 tells at the end, as a Status, how 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import secrets
 import struct
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import orjson
 
@@ -21,6 +23,9 @@ from federate.kubelet.ports import Upgraded
 PROTOCOL = "v4.channel.k8s.io"
 MOST_OUTPUT = 1024 * 1024
 """Bytes of output: it is held until the command has ended. More is what exec is for."""
+
+FRAMES_AT_ONCE = 100
+"""Frames that are read between two looks at other work: a target may send empty ones."""
 
 _ACCEPT_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTINUATION, _CLOSE, _PING, _PONG = 0x0, 0x8, 0x9, 0xA
@@ -98,10 +103,12 @@ def _failure_in(data: bytes) -> str:
 
 async def _messages(stream: Upgraded) -> AsyncIterator[bytes]:
     """Yield whole messages, until the other side closes."""
-    held = b""
+    held = bytearray()
     message = b""
-    while True:
-        frame, held = await _frame(stream, held)
+    for number in count():
+        if number % FRAMES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        frame = await _frame(stream, held)
         if frame is None or frame.opcode == _CLOSE:
             return
         if frame.opcode == _PING:
@@ -122,18 +129,20 @@ class _Frame:
     payload: bytes
 
 
-async def _frame(stream: Upgraded, held: bytes) -> tuple[_Frame | None, bytes]:
-    """Return the next frame, None at the end, and what was read beyond it."""
+async def _frame(stream: Upgraded, held: bytearray) -> _Frame | None:
+    """Take the next frame out of `held`, which keeps what was read beyond it; None at the end."""
     while (end := _end_of_frame(held)) is None or len(held) < end[1]:
         data = await stream.read()
         if not data:
-            return None, b""
+            return None
         held += data
     start, stop = end
-    return _Frame(held[0] & 0x0F, bool(held[0] & 0x80), held[start:stop]), held[stop:]
+    frame = _Frame(held[0] & 0x0F, bool(held[0] & 0x80), bytes(held[start:stop]))
+    del held[:stop]
+    return frame
 
 
-def _end_of_frame(held: bytes) -> tuple[int, int] | None:
+def _end_of_frame(held: bytearray) -> tuple[int, int] | None:
     """Return where the payload begins and ends; None where that is not known yet."""
     if len(held) < 2:
         return None

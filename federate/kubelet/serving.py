@@ -66,6 +66,10 @@ YOUNG_SECONDS = 60.0
 SOON_SECONDS, LATER_SECONDS = 1.0, 10.0
 """How often a request is looked at: while it is young, somebody may be about to approve it."""
 
+LEAST_LIFE_SECONDS = 60.0
+"""How long a new certificate is kept at least. Signers end theirs with their own authority, so the
+last ones are due at once; each of them would be a request that stays on the hub for hours."""
+
 LEAST_BACK_OFF_SECONDS, MOST_BACK_OFF_SECONDS = 1.0, 300.0
 
 DENIED_SECONDS = 3600.0
@@ -93,7 +97,6 @@ class _Request:
 
     name: str
     uid: str
-    names: frozenset[str]
     made_at: float
     key: bytes = field(repr=False)
 
@@ -127,7 +130,6 @@ class ServingTls:
         """Of the mode that is wanted."""
         self._makeshift: Pair | None = None
         self._request: _Request | None = None
-        self._wake = asyncio.Event()
         self._failures = 0
         self._context: ServingContext | None = None
         self._loaded: tuple[bytes, str] | None = None
@@ -173,13 +175,6 @@ class ServingTls:
             return None
         return pair.expiry(is_renewed=self._rules.mode is not CertificateMode.FILES)
 
-    def readdress(self, addresses: Iterable[str]) -> None:
-        """Take over what the node's addresses are now; a certificate follows."""
-        names = named(addresses)
-        if names != self._names:
-            self._names = names
-            self._wake.set()
-
     # --- keeping -------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -200,12 +195,9 @@ class ServingTls:
         if self._rules.mode is CertificateMode.CSR and self._rules.folder is not None:
             self._good = self._recall(self._rules.folder)
         while True:
-            self._wake.clear()
             seconds = await self._round()
             self._refresh()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(seconds, LONGEST_SLEEP_SECONDS)):
-                    await self._wake.wait()
+            await asyncio.sleep(min(seconds, LONGEST_SLEEP_SECONDS))
 
     async def _round(self) -> float:
         """Do what is due; return after how many seconds to look again."""
@@ -257,8 +249,6 @@ class ServingTls:
 
     async def _ask_hub(self) -> float:
         try:
-            if self._request is not None and self._request.names != self._names:
-                self._request = None
             if self._request is not None:
                 return await self._look_at(self._request)
             if not self._is_due(self._good):
@@ -279,17 +269,13 @@ class ServingTls:
         return self._back_off()
 
     async def _request_one(self) -> float:
-        names, key = self._names, new_key()
-        if not names:
-            return LATER_SECONDS
+        key = new_key()
         name = f"federate-{self._node_name[:200].rstrip('.-')}-{secrets.token_hex(4)}"
-        request = signing_request(node_name=self._node_name, key=key, names=names)
+        request = signing_request(node_name=self._node_name, key=key, names=self._names)
         made = await self._hub.create(
             CERTIFICATE_REQUESTS, request_object(name=name, request=request)
         )
-        self._request = _Request(
-            name=name, uid=uid_of(made), names=names, made_at=self._wall_clock(), key=key
-        )
+        self._request = _Request(name=name, uid=uid_of(made), made_at=self._wall_clock(), key=key)
         self._log.info("serving certificate asked for", request=name)
         return await self._judge(self._request, made)
 
@@ -348,7 +334,7 @@ class ServingTls:
     def _take(self, request: _Request, certificate: bytes) -> float:
         try:
             pair = read_pair(certificate, request.key)
-            check_issued(pair, names=request.names, now=self._wall_clock())
+            check_issued(pair, names=self._names, now=self._wall_clock())
         except NotUsable as error:
             return self._refused(request, "useless", str(error))
         self._good, self._request = pair, None
@@ -356,13 +342,14 @@ class ServingTls:
             self._remember(self._rules.folder, pair)
         self._say(NodeReason.KUBELET_SERVING, "the certificate is signed by the hub")
         self._log.info("serving certificate taken over", ends_at=_instant(pair.ends_at))
-        return self._seconds_left(pair)
+        return max(self._seconds_left(pair), LEAST_LIFE_SECONDS)
 
     def _refused(self, request: _Request, how: str, said: str) -> float:
         self._request = None
+        why = said.rstrip(".") or "no reason is given"
         self._complain(
             NodeReason.KUBELET_CERTIFICATE_DENIED,
-            f"request {request.name} is {how}: {said or 'no reason is given'}. It is asked again "
+            f"request {request.name} is {how}: {why}. It is asked again "
             f"within the hour; or set the certificate to files or self-signed. {self._meanwhile()}",
         )
         return DENIED_SECONDS
@@ -413,7 +400,8 @@ class ServingTls:
         word = self.word
         if word != self._told:
             self._told = word
-            tell = self._log.info if word.is_good else self._log.warning
+            is_usual = word.is_good or word.reason is NodeReason.KUBELET_STARTING
+            tell = self._log.info if is_usual else self._log.warning
             tell("kubelet API's certificate", reason=str(word.reason), message=word.message)
             self._on_change()
 

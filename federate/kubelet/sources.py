@@ -1,16 +1,19 @@
 """Ask a target what the mirrors of one virtual node use: metrics.k8s.io first, its kubelets else.
 
 Every fetch is bounded in time, size and requests under way. Whoever is asked may be missing, closed
-or broken: what answers is told, the rest is left out.
+or broken: what answers is told, the rest is left out. A kubelet's page is about all of its pods and
+has megabytes: what is not about ours is dropped as it comes, and nothing is read in one go, for
+pods are mirrored by the same thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 import structlog
@@ -25,8 +28,9 @@ from federate.errors import (
     Unauthorized,
     Unreachable,
 )
-from federate.kubelet.ports import Located, Reply, UpstreamCall
-from federate.kubelet.usage import PodReadings, Reading, read_pod_metrics, read_resource_page
+from federate.kubelet.exposition import LONGEST_LINE
+from federate.kubelet.ports import Located, OpenCall, UpstreamCall
+from federate.kubelet.usage import PodReadings, Reading, ResourcePage, read_pod_metrics
 from federate.model.objects import ObjectKey
 from federate.model.pods import node_name_of
 from federate.model.resources import POD_METRICS
@@ -34,7 +38,6 @@ from federate.model.resources import POD_METRICS
 log = structlog.stdlib.get_logger(__name__)
 
 T = TypeVar("T")
-OpenCall: TypeAlias = Callable[[UpstreamCall], AbstractAsyncContextManager[Reply]]
 
 FETCH_SECONDS = 8.0
 """One fetch with all its requests: metrics-server waits 10 s for a kubelet's page."""
@@ -47,6 +50,16 @@ AT_ONCE = 8
 
 MOST_PAGE_BYTES = 16 * 1024 * 1024
 """A kubelet's page about 250 pods has some megabytes at most; more is not read."""
+
+MOST_KEPT_BYTES = 32 * 1024 * 1024
+"""Of all pages of one fetch: lines about our pods. A thousand pods have some megabytes."""
+
+MOST_HEADINGS = 20_000
+"""Lines of one fetch that begin a family: a kubelet has two for each of a hundred."""
+
+SIEVED_AT_ONCE = 500
+LINES_AT_ONCE = 50
+"""Lines that are read between two looks at other work: a few milliseconds."""
 
 _NOT_THERE = (NotFound, Forbidden, ServerFault, Throttled)
 """How API servers say that there is no metrics.k8s.io: unknown, closed, its server down or busy."""
@@ -91,8 +104,10 @@ class Sources:
                 self._tell("no usage from the target: kubectl top and HPAs lack it", error)
                 return None
 
-    async def texts(self, path: str, located: Sequence[Located]) -> list[str]:
-        """Fetch a page of each kubelet that runs mirrors; those that fail are left out.
+    async def pages(self, path: str, located: Sequence[Located]) -> list[list[str]]:
+        """Fetch a page of each kubelet that runs mirrors, as the lines that may be about them.
+
+        Kubelets that fail are left out.
 
         Raises:
             ClusterError: all of them failed.
@@ -116,15 +131,18 @@ class Sources:
 
     async def _from_kubelets(self, located: Sequence[Located]) -> PodReadings:
         found: dict[ObjectKey, Mapping[str, Reading]] = {}
-        for text in await self._ask_kubelets("/metrics/resource", located):
-            found.update(read_resource_page(text))
+        for lines in await self._ask_kubelets("/metrics/resource", located):
+            page = ResourcePage()
+            await in_turns(lines, page.take)
+            found.update(page.readings())
         return found
 
-    async def _ask_kubelets(self, path: str, located: Sequence[Located]) -> list[str]:
+    async def _ask_kubelets(self, path: str, located: Sequence[Located]) -> list[list[str]]:
         nodes = sorted({node_name_of(place.mirror_pod or {}) for place in located} - {""})
-        return await _each([partial(self._ask_kubelet, node, path) for node in nodes])
+        sieve = _Sieve(place.mirror.name for place in located)
+        return await _each([partial(self._ask_kubelet, node, path, sieve) for node in nodes])
 
-    async def _ask_kubelet(self, node: str, path: str) -> str:
+    async def _ask_kubelet(self, node: str, path: str, sieve: _Sieve) -> list[str]:
         call = UpstreamCall(
             method="GET",
             path=f"/api/v1/nodes/{quote(node, safe='')}/proxy{path}",
@@ -133,7 +151,7 @@ class Sources:
         async with self._open_call(call) as reply:
             if reply.status != 200 or reply.body is None:
                 raise _refusal(reply.status, node)
-            return (await _whole(reply.body, node)).decode(errors="replace")
+            return await sieve.lines(reply.body, node)
 
     def _tell(self, what: str, error: ClusterError) -> None:
         """Log what is wrong once, not at each scrape."""
@@ -176,13 +194,61 @@ async def _each(asks: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     return answers
 
 
-async def _whole(body: AsyncIterator[bytes], node: str) -> bytes:
-    content = bytearray()
-    async for chunk in body:
-        content += chunk
-        if len(content) > MOST_PAGE_BYTES:
-            raise ServerFault(f"the page of node {node} is larger than {MOST_PAGE_BYTES} bytes")
-    return bytes(content)
+_POD = re.compile(rb'[{,] *pod="([^"]*)"')
+
+
+class _Sieve:
+    """Keeps of kubelets' pages what begins a family, or may be about one of our mirrors."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(name.encode() for name in names)
+        self._left = MOST_KEPT_BYTES
+        self._headings = MOST_HEADINGS
+
+    async def lines(self, body: AsyncIterator[bytes], node: str) -> list[str]:
+        """Return the lines of one page that are kept.
+
+        Raises:
+            ServerFault: the page is too large.
+            ClusterError: it broke off.
+        """
+        kept: list[str] = []
+        size = 0
+        rest = b""
+        async for chunk in body:
+            size += len(chunk)
+            if size > MOST_PAGE_BYTES:
+                raise ServerFault(f"the page of node {node} is larger than {MOST_PAGE_BYTES} bytes")
+            *whole, rest = (rest + chunk).split(b"\n")
+            if len(rest) > LONGEST_LINE:
+                raise ServerFault(f"the page of node {node} has a line without end")
+            await in_turns(whole, partial(self._keep, kept), at_once=SIEVED_AT_ONCE)
+            if self._left < 0:
+                raise ServerFault(f"the page of node {node} says too much of our pods")
+        self._keep(kept, rest)
+        return kept
+
+    def _keep(self, kept: list[str], line: bytes) -> None:
+        if self._is_ours(line) and self._left >= 0:
+            self._left -= len(line)
+            kept.append(line.decode(errors="replace"))
+
+    def _is_ours(self, line: bytes) -> bool:
+        if line.startswith((b"# TYPE ", b"# HELP ")):
+            self._headings -= 1
+            return self._headings >= 0
+        found = _POD.search(line)
+        return found is not None and found[1] in self._names
+
+
+async def in_turns(
+    items: Iterable[T], take: Callable[[T], object], *, at_once: int = LINES_AT_ONCE
+) -> None:
+    """Take all items, with a look at other work after each so many."""
+    for number, item in enumerate(items):
+        if number % at_once == 0:
+            await asyncio.sleep(0)
+        take(item)
 
 
 def _refusal(status: int, node: str) -> ClusterError:

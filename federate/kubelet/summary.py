@@ -5,6 +5,7 @@ Each number stands beside the time it was measured. What nobody measured is abse
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -16,12 +17,21 @@ from federate.model.objects import JsonDict, key_of, metadata_of, uid_of
 NANO = 1_000_000_000
 
 
-def summary_of(usage: NodeUsage, *, node_name: str, started_at: float) -> JsonDict:
-    """Render /stats/summary."""
+def summary_of(usage: NodeUsage, *, node_name: str, started_at: float) -> Iterator[bytes]:
+    """Write /stats/summary piece by piece, a pod at a time."""
     node: JsonDict = {"nodeName": node_name, "startTime": _instant(started_at)}
     if usage.whole is not None:
         node |= _stats(usage.whole)
-    return {"node": node, "pods": [_pod(pod) for pod in usage.pods]}
+    yield b'{"node":' + _written(node) + b',"pods":['
+    separator = b""
+    for pod in usage.pods:
+        yield separator + _written(_pod(pod))
+        separator = b","
+    yield b"]}\n"
+
+
+def _written(part: JsonDict) -> bytes:
+    return json.dumps(part, separators=(",", ":")).encode()
 
 
 def _pod(pod: PodUsage) -> JsonDict:

@@ -10,19 +10,18 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from federate.kubelet.exposition import Sample, parse_sample
 from federate.model.instants import parse_instant
 from federate.model.objects import JsonObject, ObjectKey, key_of
 from federate.model.quantities import quantity_of
 
-Key = TypeVar("Key")
-
 WHOLE_POD = ""
 """The name under which the sum of a pod stands among its containers; no container is called so."""
 
-_DURATION = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
+_DURATIONS = re.compile(rf"(?:{_DURATION.pattern})+")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 _CPU, _MEMORY, _START = "cpu_usage_seconds_total", "memory_working_set_bytes", "start_time_seconds"
@@ -34,6 +33,12 @@ MOST_CORES = 1e6
 MOST_BYTES = 2.0**60
 MOST_CPU_SECONDS = 1e15
 """More than any machine has: a target that says so does not spoil the node's sums."""
+
+MOST_WINDOW_SECONDS = 86_400.0
+"""No metrics-server looks back so far."""
+
+LONGEST_AMOUNT = 64
+"""Characters of a number of the target's. What is longer is not looked at: it would cost time."""
 
 LAST_INSTANT = 32_503_680_000.0
 """The year 3000: what is measured later has no date that everybody can write."""
@@ -60,7 +65,7 @@ PodReadings = Mapping[ObjectKey, Mapping[str, Reading]]
 
 def parse_duration(text: str) -> float | None:
     """Read Go's way of writing a duration: `15.03s`, `1m0s`; None where it is none."""
-    if not re.fullmatch(rf"(?:{_DURATION.pattern})+", text):
+    if len(text) > LONGEST_AMOUNT or not _DURATIONS.fullmatch(text):
         return None
     return math.fsum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
 
@@ -70,18 +75,20 @@ def read_pod_metrics(items: Iterable[JsonObject]) -> PodReadings:
     found: dict[ObjectKey, dict[str, Reading]] = {}
     for item in items:
         try:
-            containers = _read_pod_metrics(item)
+            key, containers = key_of(item), _read_pod_metrics(item)
         except (AttributeError, TypeError):
             continue  # not the shape that the API promises
         if containers:
-            found[key_of(item)] = containers | {WHOLE_POD: _sum(list(containers.values()))}
+            found[key] = containers | {WHOLE_POD: _sum(list(containers.values()))}
     return found
 
 
 def _read_pod_metrics(item: JsonObject) -> dict[str, Reading]:
     measured = parse_instant(item.get("timestamp") or "")
     window = parse_duration(str(item.get("window") or ""))
-    if measured is None or not window or not _is_sane(measured.timestamp(), LAST_INSTANT):
+    if measured is None or not window or not _is_sane(window, MOST_WINDOW_SECONDS):
+        return {}
+    if not _is_sane(measured.timestamp(), LAST_INSTANT):
         return {}
     found: dict[str, Reading] = {}
     for container in item.get("containers") or ():
@@ -99,6 +106,8 @@ def _read_pod_metrics(item: JsonObject) -> dict[str, Reading]:
 
 
 def _amount(value: Any) -> float:
+    if isinstance(value, str) and len(value) > LONGEST_AMOUNT:
+        return math.nan
     try:
         return float(quantity_of(value))
     except (ValueError, ArithmeticError):
@@ -122,24 +131,39 @@ def _sum(containers: list[Reading]) -> Reading:
 
 def read_resource_page(text: str) -> PodReadings:
     """Read a kubelet's /metrics/resource; lines without a time are left out."""
-    values: dict[ObjectKey, dict[str, dict[str, Sample]]] = {}
+    page = ResourcePage()
     for line in text.split("\n"):
+        page.take(line)
+    return page.readings()
+
+
+class ResourcePage:
+    """The lines of one kubelet's /metrics/resource, taken one by one."""
+
+    def __init__(self) -> None:
+        self._values: dict[ObjectKey, dict[str, dict[str, Sample]]] = {}
+
+    def take(self, line: str) -> None:
+        """Note what a line says; one that is of no interest is left out."""
         if not line.startswith(_INTERESTING):
-            continue
+            return
         sample = parse_sample(line)
         if sample is None or not sample.labels.get("pod"):
-            continue
+            return
         scope, _, measure = sample.name.partition("_")
         name = sample.labels.get("container", "") if scope == "container" else WHOLE_POD
         if measure not in (_CPU, _MEMORY, _START) or (scope == "container" and not name):
-            continue
+            return
         key = ObjectKey(sample.labels.get("namespace", ""), sample.labels["pod"])
-        values.setdefault(key, {}).setdefault(name, {})[measure] = sample
-    read = {
-        key: {n: r for n, measures in pod.items() if (r := _read_measures(measures)) is not None}
-        for key, pod in values.items()
-    }
-    return {key: pod for key, pod in read.items() if pod}
+        self._values.setdefault(key, {}).setdefault(name, {})[measure] = sample
+
+    def readings(self) -> PodReadings:
+        """Return what all lines tell together."""
+        read = {
+            key: {n: r for n, found in pod.items() if (r := _read_measures(found)) is not None}
+            for key, pod in self._values.items()
+        }
+        return {key: pod for key, pod in read.items() if pod}
 
 
 def _read_measures(measures: Mapping[str, Sample]) -> Reading | None:

@@ -20,8 +20,8 @@ import structlog
 from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
 from federate.cluster.store import Change, Store
-from federate.cluster.upstream import Reply, UpstreamCall
-from federate.errors import ClusterError, NotOurs
+from federate.cluster.upstream import OpenCall, Reply, UpstreamCall
+from federate.errors import ClusterError, LeadershipLost, NotOurs, Unreachable
 from federate.events.relay import EventRelay
 from federate.events.teller import Teller
 from federate.flow.controller import Again, Outcome
@@ -38,7 +38,7 @@ from federate.node.heartbeat import Heartbeat, NodeIdentity, NodePorts
 from federate.node.leaving import is_leaving
 from federate.node.render import NodeShape
 from federate.runtime.hosted import HostedPods
-from federate.runtime.kubeletapi import KubeletApi, KubeletPorts, OpenCall
+from federate.runtime.kubeletapi import KubeletApi, KubeletPorts
 from federate.runtime.mirroring import Mirroring, MirroringPorts, MirroringRules, Timing
 from federate.runtime.offering import OfferPorts, build_offering
 from federate.runtime.settings import TargetSettings
@@ -238,17 +238,12 @@ class Leading:
         if open_call is None or not settings.kubelet.is_served:
             return None
 
-        def open_fenced(call: UpstreamCall) -> AbstractAsyncContextManager[Reply]:
-            # Pods of the same names may run in a cluster that is not the target any more (C5).
-            self._heartbeat.probe.fence()
-            return open_call(call)
-
         return KubeletApi(
             settings.kubelet,
             KubeletPorts(
                 hub=ports.hub,
                 target=ports.target,
-                open_call=open_fenced,
+                open_call=fenced(open_call, ports.fence, lambda: self._heartbeat.probe.fence()),
                 pods=HostedPods(hub_pods=mirroring.hub_pods, mirror_by_uid=mirroring.mirror_by_uid),
                 namespaces=lambda: mirroring.ground.watched,
                 counts=ports.metrics.kubelet_counts(settings.name),
@@ -384,6 +379,25 @@ class Leading:
                 await asyncio.sleep(1.0)
             else:
                 return str(version.get("gitVersion") or "unknown")
+
+
+def fenced(open_call: OpenCall, *fences: Callable[[], None]) -> OpenCall:
+    """Open streams only while no fence objects.
+
+    Whoever lost the lease may know mirrors that are gone, whose names others have now; and pods of
+    the same names may run in a cluster that is not the target any more (C5).
+    """
+
+    def open_fenced(call: UpstreamCall) -> AbstractAsyncContextManager[Reply]:
+        try:
+            for fence in fences:
+                fence()
+        except LeadershipLost as lost:
+            # A request fails of it; what leads ends by itself.
+            raise Unreachable(str(lost)) from lost
+        return open_call(call)
+
+    return open_fenced
 
 
 def _now() -> datetime:

@@ -282,10 +282,6 @@ async def test_federate_approves_for_itself_with_the_printed_rights(
         async with keeping(tls):
             await until(lambda: tls.word.reason is NodeReason.KUBELET_SERVING)
             await answers_verified(tls, cluster)
-            first = leaf(tls)
-            tls.readdress(("127.0.0.1", "127.0.0.2"))
-            await until(lambda: leaf(tls) != first)
-            await answers_verified(tls, cluster)
 
 
 async def test_a_node_with_the_longest_name_gets_its_certificate(

@@ -164,7 +164,7 @@ async def test_c60_an_api_server_is_answered(light_target: LocalCluster) -> None
 
         waiting = b'{"kind":"Status","message":"container \\"c\\" in pod \\"mirror-of-a\\" waits"}'
         stage.target.reply = saying(waiting, status=400)
-        assert await stage.message(log) == (400, 'container "c" in pod "a" waits\n')
+        assert await stage.message(log) == (400, 'container "c" in pod "a" waits')
         stage.target.fails = Unreachable("10.0.0.1 does not answer")
         status, message = await stage.message(log)
         assert status == 502

@@ -66,6 +66,7 @@ STANDARD_FOR_PURE = frozenset(
         "__future__",
         "base64",
         "collections",
+        "contextlib",
         "copy",
         "dataclasses",
         "datetime",

@@ -14,10 +14,10 @@ from federate.kubelet.exposition import (
     Sample,
     format_sample,
     format_value,
+    gather,
     parse_families,
     parse_sample,
     render,
-    translated,
 )
 
 PAGE = """\
@@ -103,14 +103,14 @@ def test_what_is_written_is_read_alike(
 @given(st.text())
 def test_no_text_is_too_strange(text: str) -> None:
     """A page of anything is read without a failure, and what is rendered of it is read again."""
-    families = [family for family in parse_families(text) if family.samples]
-    again = list(parse_families(render(families).decode()))
+    families = [family for family in parse_families(text.split("\n")) if family.samples]
+    again = [f for f in parse_families("".join(render(families)).split("\n")) if f.samples]
     assert sum(len(f.samples) for f in again) == sum(len(f.samples) for f in families)
 
 
 def test_families_keep_their_kind_and_their_lines() -> None:
     """Buckets, sums and counts stay with their histogram; a line without a family stands alone."""
-    found = {family.name: family for family in parse_families(PAGE)}
+    found = {family.name: family for family in parse_families(PAGE.split("\n"))}
     assert [found[name].kind for name in ("probes", "seconds")] == ["counter", "histogram"]
     assert len(found["seconds"].samples) == 4
     assert found["machine_cores"].kind == "untyped"
@@ -122,8 +122,11 @@ def test_only_translated_lines_are_gathered() -> None:
     def translate(labels: dict[str, str]) -> dict[str, str] | None:
         return {**labels, "namespace": "hub"} if labels.get("namespace") == "one" else None
 
-    families = translated([PAGE, PAGE.replace('"a"', '"c"')], translate)  # type: ignore[arg-type]
-    text = render(families).decode()
+    gathered: dict[str, Family] = {}
+    for page in (PAGE, PAGE.replace('"a"', '"c"')):
+        for family in parse_families(page.split("\n")):
+            gather(gathered, family, translate)  # type: ignore[arg-type]
+    text = "".join(render(gathered.values()))
     assert text.count("# TYPE probes counter") == 1
     assert 'probes{namespace="hub",pod="a",result="ok"} 3' in text
     assert 'probes{namespace="hub",pod="c",result="ok"} 3' in text
@@ -133,4 +136,4 @@ def test_only_translated_lines_are_gathered() -> None:
 
 def test_an_empty_family_is_not_written() -> None:
     """A family without lines leaves no trace."""
-    assert render([Family(name="a", kind="gauge", help="A")]) == b""
+    assert list(render([Family(name="a", kind="gauge", help="A")])) == []

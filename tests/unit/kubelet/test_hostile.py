@@ -443,7 +443,7 @@ async def test_a_fault_of_ours_is_500_without_words(keys: Keys) -> None:
     async with kubelet(keys) as stage:
         with structlog.testing.capture_logs():
             heard = await stage.access_breaks("secret")
-        assert (heard.status, heard.text) == (500, "internal error\n")
+        assert (heard.status, heard.text) == (500, "internal error")
         assert await stage.is_well()
 
 
@@ -481,11 +481,11 @@ def test_places_are_given_back() -> None:
         admission.prove("b", "another")
         with (
             pytest.raises(RuntimeError),
-            admission.stream(API_SERVER),
-            admission.stream("other"),
+            admission.stream(API_SERVER, "one"),
+            admission.stream("other", "two"),
         ):
             assert admission.streams == 2
-            with pytest.raises(Refused), admission.stream("third"):
+            with pytest.raises(Refused), admission.stream("third", "three"):
                 pass
             raise RuntimeError
         assert admission.streams == 0

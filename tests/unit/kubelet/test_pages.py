@@ -45,6 +45,9 @@ class Pods:
     def find(self, key: ObjectKey, uid: str = "") -> Located | None:
         raise AssertionError("documents are about all pods")
 
+    def hub_pod(self, key: ObjectKey) -> JsonObject | None:
+        raise AssertionError("documents are about all pods")
+
     def all(self) -> Sequence[JsonObject]:
         return [place.hub_pod for place in self.places]
 

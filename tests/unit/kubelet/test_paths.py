@@ -66,7 +66,7 @@ def refused(target: str, method: str = "GET", *, websocket: bool = False) -> Ref
         ("DELETE", "/pods", "delete", ["pods", "proxy"]),
         ("PUT", "/x", "update", ["proxy"]),
         ("PATCH", "/x", "patch", ["proxy"]),
-        ("OPTIONS", "/x", "options", ["proxy"]),
+        ("OPTIONS", "/x", "create", ["proxy"]),
     ],
 )
 def test_the_rights_are_a_kubelets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -494,7 +495,7 @@ def test_no_history_makes_a_burst(history: list[tuple[str, float, float]]) -> No
 
 
 def page_of(usage: NodeUsage | None) -> str:
-    return render(resource_families(usage)).decode()
+    return "".join(render(resource_families(usage)))
 
 
 def test_the_page_is_what_metrics_server_parses() -> None:
@@ -530,7 +531,7 @@ def test_the_summary_tells_each_number_with_its_time() -> None:
     """/stats/summary has the node, its pods by their hub uids, and their containers."""
     place = located(extra="proxy")
     usage = Scraper(place).scrape(of(place, rated(START + 300, 0.5), proxy=rated(START + 300, 1)))
-    summary = summary_of(usage, node_name="edge", started_at=START)
+    summary = json.loads(b"".join(summary_of(usage, node_name="edge", started_at=START)))
     assert summary["node"]["nodeName"] == "edge"
     assert summary["node"]["cpu"]["usageNanoCores"] == 500_000_000
     (told,) = summary["pods"]

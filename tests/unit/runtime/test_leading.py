@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
-from federate.errors import LeadershipLost, ServerFault
+from federate.cluster.upstream import OpenCall, Reply, UpstreamCall
+from federate.errors import LeadershipLost, ServerFault, TargetChanged, Unreachable
 from federate.model.objects import JsonDict, ObjectKey, annotations_of, labels_of, uid_of
 from federate.model.pods import phase_of
 from federate.model.resources import LEASES, NODES, PODS
@@ -49,7 +50,7 @@ class Stage:
     async def _agree(self) -> None:
         pass
 
-    def build(self) -> Leading:
+    def build(self, *, open_call: OpenCall | None = None) -> Leading:
         return Leading(
             TargetSettings(
                 name="edge",
@@ -67,6 +68,7 @@ class Stage:
                 confirm_hub=self._agree,
                 metrics=Metrics(version="0"),
                 is_distinct=self.is_distinct,
+                open_call=open_call,
             ),
             node_address="10.0.0.9",
             federate_version="0",
@@ -355,3 +357,32 @@ async def test_c14_what_the_target_added_is_given_back_with_the_mirror() -> None
         await asyncio.sleep(5.0)
         assert stage.target.find(PODS, MIRROR) is None
         assert offered() == "8"
+
+
+@virtual_time
+async def test_no_stream_is_opened_past_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease that is lost, a target that became another cluster: names may be others' now."""
+    opened: list[UpstreamCall] = []
+
+    def open_call(call: UpstreamCall) -> AbstractAsyncContextManager[Reply]:
+        opened.append(call)
+        return nullcontext(Reply(status=200, headers=()))
+
+    def changed() -> None:
+        raise TargetChanged("another cluster")
+
+    stage = Stage()
+    leading = stage.build(open_call=open_call)
+    assert leading._kubelet is not None
+    opening = leading._kubelet._ports.open_call
+    call = UpstreamCall(method="GET", path="/api")
+    async with opening(call) as reply:
+        assert reply.status == 200
+    stage.is_ours = False
+    with pytest.raises(Unreachable, match="not ours"):
+        opening(call)
+    stage.is_ours = True
+    monkeypatch.setattr(leading._heartbeat.probe, "fence", changed)
+    with pytest.raises(TargetChanged):
+        opening(call)
+    assert opened == [call]
