@@ -28,7 +28,7 @@ demo: $(READY) ## See a Deployment in a hub run in a target, step by step, in ab
 .PHONY: test
 test: $(READY) ## Run all tests but the long ones, those of different clusters side by side.
 	@$(RUN) e2e.testbed provider
-	@$(RUN) pytest -n 2 --dist loadgroup -m 'not long' $(ARGS)
+	@$(RUN) pytest -n 3 --dist loadgroup -m 'not long' $(ARGS)
 
 .PHONY: test-long
 test-long: $(READY) ## Run the tests that do not fit `make test`.
@@ -36,8 +36,12 @@ test-long: $(READY) ## Run the tests that do not fit `make test`.
 	@$(RUN) pytest -m long $(ARGS)
 
 .PHONY: bench
-bench: $(READY) ## Measure 10, 100, 1,000 pods against the same without federate; about an hour.
+bench: $(READY) ## Measure 10, 100, 1,000 pods, and streams, against the same without federate; 75 minutes.
 	@$(RUN) e2e.bench --output docs/benchmarks/bench $(ARGS)
+
+.PHONY: bench-streams
+bench-streams: $(READY) ## Only exec, logs and port-forward through the hub (kind); twelve minutes.
+	@$(RUN) e2e.bench --only streams --output docs/benchmarks/streams $(ARGS)
 
 .PHONY: bench-full
 bench-full: $(READY) ## The same with 10,000 pods; four hours, and 8 GB of memory.
