@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -267,9 +268,11 @@ class VirtualNode:
         while self.settings.node_address is None:
             await asyncio.sleep(ADDRESS_SECONDS)
             found = await asyncio.to_thread(self._around.find_address)
-            # Without a way to the hub there is nobody to tell anything to.
-            if found not in (address, LOOPBACK):
-                raise Unreachable(f"this host's address is {found} now, not {address} any more")
+            # Without a way to the hub there is nobody to tell anything to. And where routes lead
+            # there by turns, an address that is still ours is as good as the other.
+            if found in (address, LOOPBACK) or (address != LOOPBACK and is_of_this_host(address)):
+                continue
+            raise Unreachable(f"this host's address is {found} now, not {address} any more")
 
     async def _refuse_self(self, target: ClusterPort, is_distinct: asyncio.Event) -> None:
         """Refuse names that meet where target and hub are one cluster: of mirrors and hub pods.
@@ -302,6 +305,17 @@ class VirtualNode:
 
     def _gauge(self, name: str) -> float:
         return self.leading.gauge(name) if self.leading is not None else 0.0
+
+
+def is_of_this_host(address: str) -> bool:
+    """Tell whether connections to an address can end here."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def _now() -> datetime:
