@@ -514,6 +514,17 @@ HUB_ROWS = (
         why="tells running federates that the virtual node is left, and removes the lease",
         without="`federate leave` cannot take over",
     ),
+    Row(
+        side=Side.HUB,
+        group=LEASES.group_version.partition("/")[0],
+        resource=LEASES.plural,
+        verbs=("list",),
+        place=Place.LEADER_LEASES,
+        feature=Feature.LEAVE,
+        is_required=False,
+        why="`federate status` shows leader leases that a killed `federate leave` left behind",
+        without="it shows those of virtual nodes that are there",
+    ),
 )
 
 TARGET_ROWS = (

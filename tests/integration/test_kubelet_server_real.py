@@ -122,7 +122,10 @@ async def staged(cluster: LocalCluster) -> AsyncIterator[Stage]:
         pod = await client.create(PODS, {"metadata": {"name": "a"}, "spec": spec}, namespace=name)
         mirror = ObjectKey("there", "mirror-of-a")
         located = Located(
-            hub_pod=pod, mirror=mirror, mirror_uid="m", mirror_pod={"metadata": {"uid": "m"}}
+            hub_pod=pod,
+            mirror=mirror,
+            mirror_uid="m",
+            mirror_pod={"metadata": {"uid": "m"}, "spec": spec},
         )
         target, access, tls = PlayedTarget(), Everything(), tls_of(cluster)
         server = KubeletServer(

@@ -365,7 +365,7 @@ async def test_a_step_that_hangs_is_cut_off_and_told() -> None:
             return {}
 
         pair.at_target.raw_get = hang
-        results = await pair.check(step_seconds=0.2)
+        results = await pair.check(step_seconds=2.0)  # the other steps may be slow, too
     assert status_of_steps(results, "edge")["version"] == "fail"
     assert FindingId.STEP_TIMED_OUT in findings(results, "edge")
     assert status_of_steps(results, "edge")["rights"] == "ok"
