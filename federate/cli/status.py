@@ -224,10 +224,11 @@ def how_left(node: NodeView) -> str:
 
 
 def how_gone(name: str) -> str:
-    """Say what is left of a virtual node whose Node is gone, and the next step."""
+    """Say the next step where a Node is gone; what is left in the target, nobody here can tell."""
     return (
-        f"was left but for its leader lease: federate leave {name} again removes it, and says that "
-        "all is done. Until then no federate serves that name"
+        f"has no Node any more, and its leader lease is marked as left: federate leave {name} "
+        "again removes what is still there of it, and says that all is done. Until then no "
+        "federate serves that name"
     )
 
 

@@ -9,7 +9,7 @@ or a target that comes back would be written to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from federate.cluster.port import ClusterPort
 from federate.errors import (
@@ -101,21 +101,24 @@ class Abandoning(HubSide):
         hub_pods = await hub_pods_of(self._ports.hub, self._name)
         left = [pod for pod in hub_pods if _is_to_be_freed(pod)]
         for start in range(0, len(left), AT_ONCE):
-            await self._free_some(left[start : start + AT_ONCE])
+            await self._free_some(left[start : start + AT_ONCE], tenure.election.fence)
         return f"{len(left)} hub pods: {listed([str(key_of(p)) for p in left][:3])}" if left else ""
 
-    async def _free_some(self, pods: Sequence[JsonObject]) -> None:
-        answers = await asyncio.gather(*(self._end(pod) for pod in pods), return_exceptions=True)
+    async def _free_some(self, pods: Sequence[JsonObject], fence: Callable[[], None]) -> None:
+        ends = (self._end(pod, fence) for pod in pods)
+        answers = await asyncio.gather(*ends, return_exceptions=True)
         failed = [answer for answer in answers if isinstance(answer, BaseException)]
         if failed:
             raise failed[0]
 
-    async def _end(self, pod: JsonObject) -> None:
+    async def _end(self, pod: JsonObject, fence: Callable[[], None]) -> None:
         """Write how the pod ended, then delete the version that says so."""
         key, uid = key_of(pod), uid_of(pod)
         for _ in range(TRIES):
             try:
+                fence()
                 ended = await self._write_end(pod)
+                fence()
                 await self._ports.hub.delete(
                     PODS,
                     key,

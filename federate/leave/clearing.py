@@ -85,6 +85,7 @@ class TargetClearing:
         ending = {uid_of(mirror) for mirror in mirrors if is_terminating(mirror)}
         for orphan in found.orphans:
             if orphan.uid not in ending:
+                self._fence()
                 await remove_orphan(self._hub, self._target, orphan, confirm_hub=self._confirm_hub)
         return f"{len(mirrors)} still there: {listed([str(key_of(m)) for m in mirrors][:3])}"
 

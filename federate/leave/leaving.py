@@ -103,8 +103,8 @@ class HubSide:
 
         async def attempt() -> str:
             hub = self._ports.hub
+            await tenure.confirm_held()
             if (node := await find_node(hub, self._name)) is not None:
-                await tenure.confirm_held()
                 await remove_node_lease(hub, node)
                 tenure.election.fence()
                 if state := await remove_node(hub, node):
@@ -124,7 +124,10 @@ class HubSide:
 
         async def attempt() -> str:
             return await remove_left_lease(
-                self._ports.hub, self._ports.lease_key, identity=self._ports.identity
+                self._ports.hub,
+                self._ports.lease_key,
+                identity=self._ports.identity,
+                node_name=self._name,
             )
 
         await self.step("removing the leader lease", attempt)

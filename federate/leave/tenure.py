@@ -26,6 +26,7 @@ from federate.errors import (
     NotFound,
     TargetChanged,
 )
+from federate.leave.survey import find_node
 from federate.model.instants import format_instant
 from federate.model.leases import holder_of
 from federate.model.marks import LEFT_ANNOTATION
@@ -239,11 +240,13 @@ def _check_mark(key: ObjectKey, lease: JsonObject) -> None:
         )
 
 
-async def remove_left_lease(hub: ClusterPort, key: ObjectKey, *, identity: str) -> str:
+async def remove_left_lease(
+    hub: ClusterPort, key: ObjectKey, *, identity: str, node_name: str
+) -> str:
     """Delete a marked leader lease that nobody else holds; says why it is still there.
 
     Raises:
-        FederateError: it lost its mark, and a federate may lead again.
+        FederateError: it lost its mark, and a federate may lead again; or one led meanwhile.
         Conflict: it changed while it was looked at.
     """
     try:
@@ -256,6 +259,12 @@ async def remove_left_lease(hub: ClusterPort, key: ObjectKey, *, identity: str) 
         return (
             f"held by {holder}: another federate leave, or a federate too old to know that it is "
             "left; stop that one"
+        )
+    # Looked at after the lease, whose version is the precondition: who takes it now is noticed.
+    if await find_node(hub, node_name) is not None:
+        raise FederateError(
+            f"a federate too old to know that it is left registered {node_name} anew: stop it, and "
+            "repeat the command"
         )
     await hub.delete(LEASES, key, uid=uid_of(lease), resource_version=resource_version_of(lease))
     return ""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, TypeAlias
+
+import orjson
 
 from federate.model.marks import (
     HUB_GENERATION_ANNOTATION,
     LAST_APPLIED_SPEC_ANNOTATION,
-    RECORDS_KEPT,
+    parsed_once,
 )
 from federate.model.objects import JsonDict, JsonObject, annotations_of, metadata_of
 
@@ -110,15 +111,17 @@ def is_readable(mirror: JsonObject) -> bool:
     return _is_readable(annotations_of(mirror).get(LAST_APPLIED_SPEC_ANNOTATION, ""))
 
 
-@lru_cache(maxsize=RECORDS_KEPT)
+@parsed_once
 def _is_readable(text: str) -> bool:
     return _read(text) is not None
 
 
-def _read(text: str) -> JsonDict | None:
+def _read(text: Any) -> JsonDict | None:
+    # By what writes requests, and both ways: what none can carry makes a record unreadable.
     try:
-        value = json.loads(text)
-    except (TypeError, ValueError, RecursionError):
+        value = orjson.loads(text)
+        orjson.dumps(value)
+    except (TypeError, ValueError):
         return None
     return value if isinstance(value, dict) else None
 

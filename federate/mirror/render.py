@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from federate.mirror.applied import (
     Part,
@@ -23,8 +24,8 @@ from federate.model.marks import (
     MANAGED_KEYS_ANNOTATION,
     PREFIX,
     RECORDED_GATE,
-    RECORDS_KEPT,
     Origin,
+    parsed_once,
 )
 from federate.model.objects import (
     JsonDict,
@@ -297,10 +298,10 @@ def parse_managed_keys(mirror: JsonObject) -> tuple[frozenset[str], frozenset[st
     return _parse_managed_keys(annotations_of(mirror).get(MANAGED_KEYS_ANNOTATION, "{}"))
 
 
-@lru_cache(maxsize=RECORDS_KEPT)
+@parsed_once
 def _parse_managed_keys(text: str) -> tuple[frozenset[str], frozenset[str]]:
     try:
-        value = json.loads(text)
+        value = orjson.loads(text)
         return frozenset(value.get("labels", ())), frozenset(value.get("annotations", ()))
     except (ValueError, AttributeError, TypeError, RecursionError):
         return frozenset(), frozenset()

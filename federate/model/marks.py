@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
+
+import orjson
 
 from federate.model.objects import (
     JsonDict,
@@ -20,6 +24,8 @@ from federate.model.objects import (
     labels_of,
     uid_of,
 )
+
+T = TypeVar("T")
 
 PREFIX = "federate.dev/"
 FIELD_MANAGER = "federate"
@@ -161,6 +167,23 @@ def carries_marks(obj: JsonObject) -> bool:
 
 RECORDS_KEPT = 1024
 """Parsed records that are remembered: a look at a pod reads its record several times."""
+LONGEST_KEPT = 4096
+"""Longer ones are parsed each time: ours are short, and strangers may write what they like."""
+
+
+def parsed_once(parse: Callable[[str], T]) -> Callable[[object], T]:
+    """Remember what texts of annotations say; `parse` returns what nobody changes.
+
+    What is no text counts as an empty one: an API server sends none, a hostile one may.
+    """
+    known = lru_cache(maxsize=RECORDS_KEPT)(parse)
+
+    def look(text: object) -> T:
+        if not isinstance(text, str):
+            return parse("")
+        return known(text) if len(text) <= LONGEST_KEPT else parse(text)
+
+    return look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +221,10 @@ def record_of(hub_pod: JsonObject) -> MirrorRecord | None:
     return record if record is not None and record.pod_uid == uid_of(hub_pod) else None
 
 
-@lru_cache(maxsize=RECORDS_KEPT)
+@parsed_once
 def _parse_record(text: str) -> MirrorRecord | None:
     try:
-        value: JsonDict = json.loads(text)
+        value: JsonDict = orjson.loads(text)
         return MirrorRecord(
             pod_uid=str(value["podUID"]),
             mirror=ObjectKey(str(value["namespace"]), str(value["name"])),

@@ -7,6 +7,7 @@ is shared with other virtual nodes but the hub client, so one bad target never s
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import socket
 from collections.abc import Callable
@@ -267,7 +268,11 @@ class VirtualNode:
         """
         while self.settings.node_address is None:
             await asyncio.sleep(ADDRESS_SECONDS)
-            found = await asyncio.to_thread(self._around.find_address)
+            try:
+                found = await asyncio.to_thread(self._around.find_address)
+            except OSError as error:
+                log.debug("this host's address cannot be told now", error=str(error))
+                continue
             # Without a way to the hub there is nobody to tell anything to. And where routes lead
             # there by turns, an address that is still ours is as good as the other.
             if found in (address, LOOPBACK) or (address != LOOPBACK and is_of_this_host(address)):
@@ -308,13 +313,20 @@ class VirtualNode:
 
 
 def is_of_this_host(address: str) -> bool:
-    """Tell whether connections to an address can end here."""
+    """Tell whether this host has an address; what cannot be told now counts as yes.
+
+    A bind alone does not tell: where `ip_nonlocal_bind` is set, for addresses that move between
+    hosts, one may bind to any.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.bind((address, 0))
-        except OSError:
-            return False
+            if family == socket.AF_INET:
+                interface = socket.inet_aton(address)
+                probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, interface)
+    except OSError as error:
+        return error.errno != errno.EADDRNOTAVAIL
     return True
 
 

@@ -202,7 +202,9 @@ async def test_a_lease_that_was_left_behind_is_told_without_its_node() -> None:
     hub.add(LEASES, {"metadata": {"name": "federate-idle", "namespace": "kube-system"}})
     view = await read_hub(hub.client(), now=NOW)
     assert view.left == ("edge",)
-    assert "edge was left but for its leader lease: federate leave edge again" in drawn(view)
+    told = " ".join(drawn(view).split())
+    assert "edge has no Node any more, and its leader lease is marked as left:" in told
+    assert "federate leave edge again removes what is still there of it" in told
 
     def refuse(call: Call) -> Fault | None:
         is_listed = (call.verb, call.resource) == ("list", LEASES)

@@ -7,13 +7,21 @@ from contextlib import suppress
 
 import pytest
 
-from federate.errors import FederateError, Forbidden, ServerFault, Throttled, Unauthorized
+from federate.errors import (
+    FederateError,
+    Forbidden,
+    LeadershipLost,
+    ServerFault,
+    Throttled,
+    Unauthorized,
+)
 from federate.leave.abandoning import answers, says_reachable
 from federate.model.marks import LEAVING_ANNOTATION
 from federate.model.objects import JsonDict, ObjectKey, annotations_of, condition_of
 from federate.model.pods import phase_of
 from federate.model.reasons import PodReason
 from federate.model.resources import NAMESPACES, PODS
+from federate.runtime.election import Election
 from tests.support.clock import run_virtual, virtual_time
 from tests.support.fakeclient import Call, Fault, LostRequest, Refuse
 from tests.support.fakestore import Change, Eyes
@@ -224,3 +232,36 @@ def test_killed_here_and_there_it_goes_on() -> None:
     number = 1
     while run_virtual(killed_and_repeated(number)) >= number:
         number += 11
+
+
+@virtual_time
+async def test_no_hub_pod_is_ended_after_the_lease_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that was frozen meanwhile looks at the lease before it goes on (C70)."""
+    stage = LeaveStage()
+    names = [f"a{number}" for number in range(4)]
+    async with stage.alive():
+        await stage.used(*names)
+        stage.target.go_down()
+        is_frozen, late = False, 0
+
+        def freeze(call: Call) -> Fault | None:
+            nonlocal is_frozen, late
+            if call.client.startswith(COMMAND) and call.resource == PODS and call.verb == "delete":
+                late += is_frozen
+                is_frozen = True
+            return None
+
+        def fence(_election: Election) -> None:
+            if is_frozen:
+                raise LeadershipLost("ran out")
+
+        monkeypatch.setattr(Election, "fence", fence)
+        stage.hub.faults = freeze
+        abandoning = asyncio.create_task(stage.abandon())
+        while not is_frozen:  # noqa: ASYNC110 (the clock is virtual)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(5.0)
+        assert late == 0
+        stage.hub.faults, is_frozen = None, False
+        await abandoning
+        assert not [one for one in stage.left_behind() if one.startswith("hub")]

@@ -10,7 +10,13 @@ from contextlib import suppress
 
 import pytest
 
-from federate.errors import ClusterError, FederateError, Forbidden, TargetChanged
+from federate.errors import (
+    ClusterError,
+    FederateError,
+    Forbidden,
+    LeadershipLost,
+    TargetChanged,
+)
 from federate.garbage.namespaces import IN_FLIGHT_SECONDS
 from federate.leave.drain import DrainRules, free_rest
 from federate.leave.leaving import Leaving
@@ -28,7 +34,7 @@ from federate.model.pods import phase_of
 from federate.model.reasons import PodReason
 from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES, PODS
 from federate.node.leaving import leaving_patch
-from federate.runtime.election import DURATION_SECONDS
+from federate.runtime.election import DURATION_SECONDS, Election
 from federate.status.project import MIRRORED
 from tests.support.clock import run_virtual, virtual_time
 from tests.support.fakeclient import Call, Fault, LostRequest, Refuse
@@ -869,3 +875,81 @@ async def test_c5_a_target_that_never_told_its_name_is_known_by_its_anchors() ->
             await stage.leave()
     assert stage.hub.find(NODES, NODE) is not None
     assert not [c for c in stage.target.writes() if c.client.startswith(COMMAND)]
+
+
+@virtual_time
+async def test_a_node_that_is_there_again_is_not_called_left() -> None:
+    """An older federate took the lease in its last moment, and registered it: the mark stays."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a")
+        leaving = asyncio.create_task(stage.leave())
+        await until(lambda: bool(annotations_of(stage.hub.find(LEASES, LEASE) or {})))
+        seen = stage.hub.read(NODES, NODE)
+        old = OldFederate(stage)
+        await until(lambda: old.led)
+        metadata = {"name": "edge", "annotations": annotations_of(seen)}
+        stage.hub.add(NODES, {"metadata": metadata, "spec": {}, "status": {}})
+        await asyncio.sleep(3.0)
+        old.is_stopped = True
+        old.hold("")
+        with pytest.raises(FederateError, match="registered edge anew"):
+            await leaving
+        assert annotations_of(stage.hub.read(LEASES, LEASE))
+        await stage.leave()
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_no_mirror_goes_after_the_lease_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that was frozen between two of them looks at the lease before it goes on (C70)."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used("a", "b", "c")
+        stage.hub.delete_by_user(NODES, NODE)
+        for name in "abc":
+            stage.hub.store.remove(PODS, ObjectKey("default", name))
+        is_frozen = False
+        deleted: list[Call] = []
+
+        def freeze(call: Call) -> Fault | None:
+            nonlocal is_frozen
+            if call.client.startswith(COMMAND) and (call.verb, call.resource) == ("delete", PODS):
+                is_frozen = is_frozen or not deleted
+                deleted.append(call)
+            return None
+
+        def fence(_election: Election) -> None:
+            if is_frozen:
+                raise LeadershipLost("ran out")
+
+        monkeypatch.setattr(Election, "fence", fence)
+        stage.target.faults = freeze
+        leaving = asyncio.create_task(stage.leave())
+        await until(lambda: is_frozen)
+        await asyncio.sleep(5.0)
+        assert len(deleted) == 1
+        is_frozen = False
+        await leaving
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_no_pod_is_freed_where_another_may_lead() -> None:
+    """Without a Node pods that never had a mirror are removed: only while the lease is ours."""
+    stage = LeaveStage()
+    async with stage.alive():
+        await stage.used()
+        stage.hub.delete_by_user(NODES, NODE)
+        fresh = stage.submit("fresh")
+        begin = stage.said.begin
+
+        def lose_mark(step: str) -> None:
+            begin(step)
+            if step == "removing the Node":
+                stage.hub.edit(LEASES, LEASE, lambda o: o["metadata"].pop("annotations"))
+
+        stage.said.begin = lose_mark  # type: ignore[method-assign]
+        with pytest.raises(FederateError, match="has lost its mark"):
+            await stage.leave()
+        assert stage.hub.find(PODS, fresh) is not None

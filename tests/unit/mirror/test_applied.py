@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from federate.mirror.applied import (
     changeable,
     format_applied,
     generation_of,
+    is_readable,
     parse_applied,
     record_annotations,
 )
@@ -64,12 +66,24 @@ def test_the_record_of_an_ordinary_pod_is_small() -> None:
     assert len(text) < 400
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "[]", "1", "null"])
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "[]", "1", "null", '{"a": NaN}', '{"a": "\\ud800"}', "[" * 9999]
+)
 def test_an_unreadable_record_is_none(text: str) -> None:
     """Whoever may edit a mirror may write anything there."""
     built = mirror().with_annotations({LAST_APPLIED_SPEC_ANNOTATION: text}).build()
     assert parse_applied(built) is None
+    assert not is_readable(built)
     assert parse_applied({"metadata": {}}) is None
+
+
+@pytest.mark.parametrize("value", [{"a": "b"}, ["{}"], 7, None])
+def test_a_record_that_is_no_text_is_none(value: Any) -> None:
+    """An API server sends texts alone; who stands for one may send anything."""
+    built = mirror().build()
+    built["metadata"]["annotations"][LAST_APPLIED_SPEC_ANNOTATION] = value
+    assert parse_applied(built) is None
+    assert not is_readable(built)
 
 
 def test_a_part_of_another_shape_says_nothing() -> None:

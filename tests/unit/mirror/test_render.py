@@ -328,8 +328,10 @@ def test_c24_a_key_the_target_removed_is_not_removed_again() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "[]", "3", '{"labels": 3}', '{"labels": [[]]}'])
-def test_c24_an_unreadable_record_manages_nothing(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "nonsense", "[]", "3", '{"labels": 3}', '{"labels": [[]]}', {}]
+)
+def test_c24_an_unreadable_record_manages_nothing(text: Any) -> None:
     """Where the record is spoilt nothing is removed, and it is written anew."""
     spoilt = mirror().with_annotations({MANAGED_KEYS_ANNOTATION: text, "team": "blue"}).build()
     assert parse_managed_keys(spoilt) == (frozenset(), frozenset())

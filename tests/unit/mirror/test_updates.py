@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
 import pytest
 
 from federate.mirror.render import RenderRules, render_mirror
@@ -258,6 +259,22 @@ def test_a_second_debug_container_leaves_the_first_alone() -> None:
     hub = debugging(first, second)
     hub["metadata"]["generation"] = 3
     assert only(pending_updates(hub, mirror, RULES)).spec == {"ephemeralContainers": [second]}
+
+
+@pytest.mark.parametrize(
+    "spoilt", ['{"\\ud800":{}}', '{"a":' * 1000 + "1" + "}" * 1000], ids=["surrogate", "deep"]
+)
+def test_a_record_that_no_request_can_carry_says_nothing(spoilt: str) -> None:
+    """Whoever may edit the mirror could else keep its pod from being looked at at all."""
+    mirror = created(app())
+    record = json.loads(annotations_of(mirror)[LAST_APPLIED_SPEC_ANNOTATION])
+    record["resources"]["pod"] = "SPOILT"
+    text = json.dumps(record).replace('"SPOILT"', spoilt)
+    mirror["metadata"]["annotations"][LAST_APPLIED_SPEC_ANNOTATION] = text
+    hub = changed(app(), containers=images(app().build(), main="app:2"))
+    for update in pending_updates(hub, mirror, RULES):
+        assert update.fingerprint
+        assert orjson.dumps(update_patch(update, mirror).body)
 
 
 def test_a_debug_container_that_is_refused_does_not_hold_up_the_next() -> None:

@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from federate.model.marks import (
+    LONGEST_KEPT,
     RECORD_ANNOTATION,
     MirrorRecord,
     Origin,
     Scope,
     carries_marks,
     origin_of,
+    parsed_once,
     record_of,
 )
 from federate.model.objects import JsonObject, ObjectKey
@@ -104,11 +106,26 @@ def test_a_record_is_read_as_it_is_written(record: MirrorRecord) -> None:
         "{}",
         '{"podUID":"uid-web","namespace":"n"}',
         RECORD.format().replace("uid-web", "uid-of-another"),
+        RECORD.format().replace("hub-x", "\\ud800"),
     ],
 )
 def test_a_record_that_is_spoilt_or_anothers_is_none(text: str) -> None:
     """People copy manifests with their annotations."""
     assert record_of(pod("web").with_annotations({RECORD_ANNOTATION: text}).build()) is None
+
+
+def test_a_text_is_parsed_once_but_a_long_one_is_not_kept() -> None:
+    """Long ones are a stranger's, and would fill the memory when their pods are long gone."""
+    parsed: list[str] = []
+
+    def parse(text: str) -> int:
+        parsed.append(text)
+        return len(text)
+
+    look, long = parsed_once(parse), "x" * (LONGEST_KEPT + 1)
+    texts: tuple[object, ...] = ("a", "a", long, long, None, {})
+    assert [look(text) for text in texts] == [1, 1, len(long), len(long), 0, 0]
+    assert parsed[:3] == ["a", long, long]
 
 
 def test_a_pod_without_a_record_has_none() -> None:

@@ -6,6 +6,7 @@ Time is virtual. The targets' clients are handed out by a stand-in for `connect`
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -172,6 +173,8 @@ async def test_c62_a_new_address_of_this_host_is_told(monkeypatch: pytest.Monkey
     host = "192.0.2.9"
 
     async def at_once(find: Callable[[], str]) -> str:
+        if not host:
+            raise OSError(errno.EMFILE, "Too many open files")
         return find()
 
     monkeypatch.setattr(manager, "_address_towards", lambda _url: host)
@@ -187,6 +190,8 @@ async def test_c62_a_new_address_of_this_host_is_told(monkeypatch: pytest.Monkey
         await asyncio.sleep(40.0)
         assert told() == host
         lives = len(stage.connected_at)
+        host = ""
+        await asyncio.sleep(100.0)
         host = "127.0.0.1"
         await asyncio.sleep(100.0)
         assert (told(), len(stage.connected_at)) == ("192.0.2.9", lives)
