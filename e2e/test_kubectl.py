@@ -332,6 +332,7 @@ HELD_MEBIBYTES = 8.0
 """What a reader that takes nothing may cost federate."""
 
 
+@pytest.mark.long
 def test_streams_are_nearly_as_fast_as_in_the_target(desk: Desk, measured: Measurements) -> None:
     """The benchmark of streams, small; a busy machine may be five times slower than promised."""
     found = measure_streams(desk, FEW, Progress(quiet=True))

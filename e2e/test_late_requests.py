@@ -22,7 +22,7 @@ from e2e.support.world import Space, World
 from e2e.support.worlds import Worlds
 from e2e.testbed.faultproxy import FaultProxy
 from e2e.testbed.faults import Hold
-from e2e.testbed.provider import TestCluster
+from e2e.testbed.local import LocalCluster
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
@@ -50,23 +50,25 @@ class Way:
 
 
 @pytest.fixture
-def way(hub: TestCluster, target: TestCluster) -> Iterator[Way]:
+def way(local_hub: LocalCluster, local_target: LocalCluster) -> Iterator[Way]:
     with (
-        FaultProxy.before(hub) as to_hub,
-        FaultProxy.before(target) as to_target,
-        FaultProxy.before(target) as of_second,
+        FaultProxy.before(local_hub) as to_hub,
+        FaultProxy.before(local_target) as to_target,
+        FaultProxy.before(local_target) as of_second,
     ):
         yield Way(hub=to_hub, target=to_target, target_of_second=of_second)
 
 
 @pytest.fixture
-def first(worlds: Worlds, hub: TestCluster, target: TestCluster, way: Way) -> Iterator[World]:
+def first(
+    worlds: Worlds, local_hub: LocalCluster, local_target: LocalCluster, way: Way
+) -> Iterator[World]:
     """The process that leads at the start."""
     with proxied(
         worlds,
         node=NODE,
-        hub=hub,
-        target=target,
+        hub=local_hub,
+        target=local_target,
         hub_proxy=way.hub,
         target_proxy=way.target,
         arguments=["--identity", "first"],
@@ -75,11 +77,11 @@ def first(worlds: Worlds, hub: TestCluster, target: TestCluster, way: Way) -> It
 
 
 @pytest.fixture
-def second(first: World, hub: TestCluster, way: Way, tmp_path: Path) -> Iterator[World]:
+def second(first: World, local_hub: LocalCluster, way: Way, tmp_path: Path) -> Iterator[World]:
     """The process that takes over, not started yet."""
     options = RunOptions(
         node=NODE,
-        hub=hub.kubeconfig,
+        hub=local_hub.kubeconfig,
         target=way.target_of_second.kubeconfig,
         arguments=["--identity", "second"],
     )

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 PODS = 60
 
 
-@pytest.mark.parametrize("delay_seconds", [2.0, 0.3])
+@pytest.mark.parametrize("delay_seconds", [pytest.param(2.0, marks=pytest.mark.long), 0.3])
 def test_pods_deleted_right_after_their_creation_leave_nothing(
     space: Space, measured: Measurements, delay_seconds: float
 ) -> None:

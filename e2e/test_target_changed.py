@@ -208,15 +208,17 @@ def wait_replaced(space: Space, before: set[str], count: int) -> None:
 
 def test_a_wrong_kubeconfig_hurts_nobody(
     worlds: Worlds,
-    hub: TestCluster,
-    target: TestCluster,
+    local_hub: LocalCluster,
+    local_target: LocalCluster,
     other: Other,
     tmp_path: Path,
     measured: Measurements,
 ) -> None:
     """federate tells it, writes nothing there, fails nothing here; the right file heals all."""
     there_before, writes_before = namespaces(other.witness), other.writes()
-    with signposted(worlds, node="misled", hub=hub, target=target, folder=tmp_path) as found:
+    with signposted(
+        worlds, node="misled", hub=local_hub, target=local_target, folder=tmp_path
+    ) as found:
         world, signpost = found
         space = Space(world, "misled")
         space.open()
@@ -261,7 +263,7 @@ def test_a_wrong_kubeconfig_hurts_nobody(
             seconds=3.0,
         )
 
-        turned_at = signpost.lead_to(target)
+        turned_at = signpost.lead_to(local_target)
         seconds = wait_told(world, "TargetAnswers") - turned_at
         measured.seconds("until the right cluster is told", seconds, promise=BACK_SECONDS)
         space.wait_pod_gone("ended")
@@ -279,14 +281,16 @@ def test_a_wrong_kubeconfig_hurts_nobody(
 
 def test_another_cluster_takes_over_once_it_is_accepted(
     worlds: Worlds,
-    hub: TestCluster,
-    target: TestCluster,
+    local_hub: LocalCluster,
+    local_target: LocalCluster,
     other: Other,
     tmp_path: Path,
     measured: Measurements,
 ) -> None:
     """Old mirrors are lost and left alone; owners replace them in the accepted cluster."""
-    with signposted(worlds, node="moving", hub=hub, target=target, folder=tmp_path) as found:
+    with signposted(
+        worlds, node="moving", hub=local_hub, target=local_target, folder=tmp_path
+    ) as found:
         world, signpost = found
         space = Space(world, "moving")
         space.open()
@@ -297,7 +301,7 @@ def test_another_cluster_takes_over_once_it_is_accepted(
         signpost.lead_to(other.cluster)
         wait_told(world, "TargetChanged")
 
-        said = accept(world, hub)
+        said = accept(world, local_hub)
         accepted_at = time.monotonic()
         assert other.identity() in said
         assert "cluster on record: 3" in said
@@ -318,20 +322,24 @@ def test_another_cluster_takes_over_once_it_is_accepted(
         moved.close()
         assert our_writes(space) == mirrors
         (remedy,) = (line.split()[3:] for line in said.splitlines() if "kubectl" in line)
-        target.kubectl(*remedy)
+        local_target.kubectl(*remedy)
         space.wait("the old mirrors are gone", lambda: not space.mirrors())
 
 
 @pytest.mark.long
 def test_a_confined_federate_is_not_misled_either(
-    worlds: Worlds, hub: TestCluster, target: TestCluster, other: Other, tmp_path: Path
+    worlds: Worlds,
+    local_hub: LocalCluster,
+    local_target: LocalCluster,
+    other: Other,
+    tmp_path: Path,
 ) -> None:
     """It may read one namespace only, and the other cluster has one of that name."""
     team = f"e2e-team-{uuid4().hex[:4]}"
     rights = ("--side", "target", "--namespace", team)
     with ExitStack() as stack:
         files = []
-        for cluster in (target, other.cluster):
+        for cluster in (local_target, other.cluster):
             cluster.kubectl("create", "namespace", team)
             stack.callback(cluster.kubectl, "delete", "namespace", team, "--wait=false")
             files.append(
@@ -341,8 +349,8 @@ def test_a_confined_federate_is_not_misled_either(
             signposted(
                 worlds,
                 node="team",
-                hub=hub,
-                target=target,
+                hub=local_hub,
+                target=local_target,
                 folder=tmp_path,
                 kubeconfig=files[0],
                 arguments=("--namespaces", f"single={team}", "--capacity", "cpu=4,pods=20"),
@@ -368,11 +376,11 @@ def test_a_confined_federate_is_not_misled_either(
 
 @pytest.mark.long
 def test_a_cluster_built_anew_at_its_address_is_another(
-    worlds: Worlds, hub: TestCluster, other: Other, measured: Measurements
+    worlds: Worlds, local_hub: LocalCluster, other: Other, measured: Measurements
 ) -> None:
     """Same address, same authority, empty storage: not written before it is accepted."""
     node = "rebuilt"
-    with worlds.world(node=node, hub=hub, target=other.cluster) as world:
+    with worlds.world(node=node, hub=local_hub, target=other.cluster) as world:
         space = Space(world, node)
         space.open()
         space.create(deployment("web", pod_spec(space.node), replicas=2))
@@ -392,7 +400,7 @@ def test_a_cluster_built_anew_at_its_address_is_another(
         )
         assert other.writes() == writes
         assert namespaces(other.witness) == there
-        accept(world, hub)
+        accept(world, local_hub)
         wait_told(world, "TargetAnswers")
         rebuilt = Space(replace(world, target=other.witness), node)
         rebuilt.namespace, rebuilt.target_namespace = space.namespace, space.target_namespace
