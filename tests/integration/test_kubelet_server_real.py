@@ -24,9 +24,7 @@ from federate.cluster.upstream import UpstreamCall
 from federate.errors import Unreachable
 from federate.kubelet.ports import Caller, Located, NodeAccess
 from federate.kubelet.server import KubeletServer, listen
-from federate.model.objects import ObjectKey, uid_of
-from federate.model.resources import NAMESPACES, NODES, PODS, SERVICEACCOUNTS
-from federate.patch.document import MERGE, PatchBody
+from federate.model.objects import ObjectKey
 from tests.support.credentials import issue
 from tests.support.kubeletstage import (
     PlayedAccess,
@@ -37,6 +35,7 @@ from tests.support.kubeletstage import (
     switching,
     until,
 )
+from tests.support.playednode import pod_on_a_node
 
 pytestmark = pytest.mark.integration
 
@@ -105,27 +104,15 @@ async def staged(cluster: LocalCluster) -> AsyncIterator[Stage]:
         client = await connect(cluster.kubeconfig, name=cluster.name)
         held.push_async_callback(client.aclose)
         listener = listen("127.0.0.1", 0)
-        node = await client.create(NODES, {"metadata": {"name": name}})
-        status = {
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": listener.getsockname()[1]}},
-        }
-        patch = PatchBody(media_type=MERGE, body={"status": status})
-        await client.patch(NODES, ObjectKey("", name), patch, subresource="status")
-        await client.create(NAMESPACES, {"metadata": {"name": name}})
-        await client.create(SERVICEACCOUNTS, {"metadata": {"name": "default"}}, namespace=name)
-        spec = {
-            "nodeName": name,
-            "automountServiceAccountToken": False,
-            "containers": [{"name": "c", "image": "i"}],
-        }
-        pod = await client.create(PODS, {"metadata": {"name": "a"}, "spec": spec}, namespace=name)
+        pod = await held.enter_async_context(
+            pod_on_a_node(client, name, port=listener.getsockname()[1])
+        )
         mirror = ObjectKey("there", "mirror-of-a")
         located = Located(
             hub_pod=pod,
             mirror=mirror,
             mirror_uid="m",
-            mirror_pod={"metadata": {"uid": "m"}, "spec": spec},
+            mirror_pod={"metadata": {"uid": "m"}, "spec": pod["spec"]},
         )
         target, access, tls = PlayedTarget(), Everything(), tls_of(cluster)
         server = KubeletServer(
@@ -142,8 +129,6 @@ async def staged(cluster: LocalCluster) -> AsyncIterator[Stage]:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-            await client.delete(PODS, ObjectKey(name, "a"), uid=uid_of(pod), grace_seconds=0)
-            await client.delete(NODES, ObjectKey("", name), uid=uid_of(node))
 
 
 async def test_c60_an_api_server_is_answered(light_target: LocalCluster) -> None:

@@ -27,10 +27,10 @@ from federate.cluster.tunnel import Channel
 from federate.cluster.upstream import Reply, Upgraded, UpstreamCall
 from federate.errors import Unauthorized
 from federate.kubelet.relay import Direction, relay
-from federate.model.objects import ObjectKey, uid_of
-from federate.model.resources import NAMESPACES, NODES, PODS, SERVICEACCOUNTS
-from federate.patch.document import MERGE, PatchBody
+from federate.model.objects import ObjectKey
+from federate.model.resources import NODES
 from tests.support.credentials import issue
+from tests.support.playednode import pod_on_a_node
 from tests.support.upstream import SWITCH, Conversation, Script, Upstream, says, upstream
 
 pytestmark = pytest.mark.integration
@@ -92,26 +92,8 @@ async def staged(cluster: LocalCluster, script: Script = serve) -> AsyncIterator
         kubelet = await held.enter_async_context(upstream(script, tls=kubelet_tls(cluster)))
         client = await connect(cluster.kubeconfig, name=cluster.name)
         held.push_async_callback(client.aclose)
-        node = await client.create(NODES, {"metadata": {"name": name}})
-        status = {
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
-        }
-        patch = PatchBody(media_type=MERGE, body={"status": status})
-        await client.patch(NODES, ObjectKey("", name), patch, subresource="status")
-        await client.create(NAMESPACES, {"metadata": {"name": name}})
-        await client.create(SERVICEACCOUNTS, {"metadata": {"name": "default"}}, namespace=name)
-        spec = {
-            "nodeName": name,
-            "automountServiceAccountToken": False,
-            "containers": [{"name": "c", "image": "i"}],
-        }
-        pod = await client.create(PODS, {"metadata": {"name": "a"}, "spec": spec}, namespace=name)
-        try:
+        async with pod_on_a_node(client, name, port=kubelet.port):
             yield Stage(cluster, client, kubelet, name)
-        finally:
-            await client.delete(PODS, ObjectKey(name, "a"), uid=uid_of(pod), grace_seconds=0)
-            await client.delete(NODES, ObjectKey("", name), uid=uid_of(node))
 
 
 def upgraded_of(reply: Reply) -> Upgraded:
