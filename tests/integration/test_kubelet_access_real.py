@@ -90,7 +90,7 @@ def make_account(cluster: LocalCluster, *, role: str = "") -> str:
     return name
 
 
-async def eventually(question: Callable[[], Any], *, seconds: float = 30.0) -> None:
+async def eventually(question: Callable[[], Any], *, seconds: float = 120.0) -> None:
     """Ask until it is true: authorizers see a new binding a moment later."""
     async with asyncio.timeout(seconds):
         while not await question():  # noqa: ASYNC110

@@ -151,7 +151,7 @@ async def read(client: ClusterPort, key: ObjectKey) -> JsonDict | None:
         return None
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:
     """Wait in real time until the condition holds."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
