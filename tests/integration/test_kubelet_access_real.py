@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -210,19 +210,26 @@ async def is_let_in(context: ssl.SSLContext, client: ssl.SSLContext) -> bool:
         with suppress(OSError):
             writer.write(await reader.read(1))
             await writer.drain()
-        writer.close()
+        await ended(writer)
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
-            writer.write(b"x")
-            answered = await reader.read(1)
-            writer.close()
-        except OSError:
-            return False
-    return answered == b"x"
+        async with AsyncExitStack() as held:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+                held.push_async_callback(ended, writer)
+                writer.write(b"x")
+                return await reader.read(1) == b"x"
+            except OSError:
+                return False
+
+
+async def ended(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, and see its socket closed: else a later test is told of it."""
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 async def test_a_certificate_is_signed_once_somebody_approves(
