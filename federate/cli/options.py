@@ -313,18 +313,6 @@ def checked(text: str, check: Callable[[str], T]) -> T:
         raise ConfigError(f"{shown(text)}: {error}") from error
 
 
-def find_hub(given: str | None, *, environ: Mapping[str, str], home: Path) -> Path | None:
-    """Find the hub's kubeconfig; None where there is none, so that only a pod's account is left.
-
-    In this order: `--hub`, $FEDERATE_HUB_KUBECONFIG, the first file of $KUBECONFIG,
-    ~/.kube/config. The first two must exist where they are given.
-
-    Raises:
-        ConfigError: a file that was named does not exist.
-    """
-    return named_hub(given, environ=environ) or default_hub(environ=environ, home=home)
-
-
 def named_hub(given: str | None, *, environ: Mapping[str, str]) -> Path | None:
     """Return the hub's kubeconfig that a flag names, or federate's variable.
 

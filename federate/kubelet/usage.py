@@ -129,14 +129,6 @@ def _sum(containers: list[Reading]) -> Reading:
     )
 
 
-def read_resource_page(text: str) -> PodReadings:
-    """Read a kubelet's /metrics/resource; lines without a time are left out."""
-    page = ResourcePage()
-    for line in text.split("\n"):
-        page.take(line)
-    return page.readings()
-
-
 class ResourcePage:
     """The lines of one kubelet's /metrics/resource, taken one by one."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from federate.cli.options import (
     Complaints,
     TargetOption,
     default_hub,
-    find_hub,
     named_hub,
     parse_capacities,
     parse_capacity,
@@ -218,6 +218,11 @@ def test_the_node_address_is_an_ip() -> None:
     for text in ("edge.example", "", "0.0.0.0"):
         with pytest.raises(ConfigError, match=r"as in 10\.0\.0\.5"):
             parse_node_address(text)
+
+
+def find_hub(given: str | None, *, environ: Mapping[str, str], home: Path) -> Path | None:
+    """Find the hub's kubeconfig as the commands do: what is named goes first."""
+    return named_hub(given, environ=environ) or default_hub(environ=environ, home=home)
 
 
 def test_the_hub_is_found_in_order(tmp_path: Path) -> None:

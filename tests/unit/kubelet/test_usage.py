@@ -26,9 +26,9 @@ from federate.kubelet.usage import (
     WHOLE_POD,
     PodReadings,
     Reading,
+    ResourcePage,
     parse_duration,
     read_pod_metrics,
-    read_resource_page,
 )
 from federate.model.instants import format_instant
 from federate.model.objects import JsonDict, ObjectKey
@@ -37,6 +37,13 @@ from tests.support.builders import pod
 START = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
 MIB = 2**20
 MIRROR = ObjectKey("hub-one", "web")
+
+
+def read_resource_page(text: str) -> PodReadings:
+    page = ResourcePage()
+    for line in text.split("\n"):
+        page.take(line)
+    return page.readings()
 
 
 def located(name: str = "web", *, started: float = START, extra: str = "") -> Located:
