@@ -11,11 +11,9 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
-from kubernetes.dynamic.exceptions import NotFoundError
 
 from e2e.support.manifests import deployment, job, pod, pod_spec, run_once
 from e2e.support.measuring import Measurements
@@ -125,8 +123,9 @@ class Users:
     def delete_held(self) -> None:
         """Delete a pod whose mirror takes its time to end."""
         if found := self._any("on-"):
-            with suppress(NotFoundError):
-                self.space.hold_mirror(name_of(found))
+            mirror = self.space.mirror(name_of(found))
+            if mirror is not None and hub_pod_uid_of(mirror) == uid_of(found):
+                self.space.hold_mirror(mirror)
                 self.held[name_of(found)] = found
             self._delete(found)
 
@@ -138,7 +137,7 @@ class Users:
             found = self.space.pod(name)
             gone = found is None or uid_of(found) != uid_of(hub_pod)
             assert not gone, f"{name} left the hub before its mirror\n{self.space.explain()}"
-            self.space.release_mirror(name)
+            self.space.release_mirror(mirror)
         self.held.clear()
 
     def force(self) -> None:

@@ -5,18 +5,11 @@ import pytest
 from e2e.support.manifests import pod, pod_spec
 from e2e.support.pods import annotations_of, labels_of, uid_of
 from e2e.support.scenarios import PATCHES_TO_START
-from e2e.support.witness import Json
 from e2e.support.world import Space
 from e2e.support.writes import mirror_patches
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
-
-
-def read_mirror(space: Space, name: str) -> Json:
-    mirror = space.mirror(name)
-    assert mirror is not None, space.explain()
-    return mirror
 
 
 def label(space: Space, name: str, **labels: str | None) -> None:
@@ -34,7 +27,7 @@ def test_labels_follow_and_what_the_target_added_stays(space: Space) -> None:
             annotations={"example.com/note": "one"},
         )
     )
-    mirror = read_mirror(space, "labelled")
+    mirror = space.read_mirror("labelled")
     assert labels_of(mirror).get("tier") == "web"
     assert annotations_of(mirror).get("example.com/note") == "one"
     added = {"metadata": {"labels": {"added-there": "yes"}}}
@@ -43,7 +36,7 @@ def test_labels_follow_and_what_the_target_added_stays(space: Space) -> None:
     label(space, "labelled", colour="green", size="large", tier=None)
 
     def followed() -> bool:
-        labels = labels_of(read_mirror(space, "labelled"))
+        labels = labels_of(space.read_mirror("labelled"))
         return (labels.get("colour"), labels.get("size"), "tier" in labels) == (
             "green",
             "large",
@@ -51,7 +44,7 @@ def test_labels_follow_and_what_the_target_added_stays(space: Space) -> None:
         )
 
     space.wait("the mirror has the new labels", followed)
-    after = read_mirror(space, "labelled")
+    after = space.read_mirror("labelled")
     assert labels_of(after).get("added-there") == "yes"
     assert uid_of(after) == uid_of(mirror)
     history = space.world.target_record.events(uid=uid_of(mirror))
@@ -70,14 +63,14 @@ def test_a_pod_with_forged_labels_is_refused(space: Space) -> None:
 def test_forged_labels_on_a_running_pod_do_not_flow(space: Space) -> None:
     """federate's own labels, put on a running hub pod, never reach its mirror or end it."""
     hub_pod = space.run_pod(pod("later", pod_spec(space.node)))
-    marks = labels_of(read_mirror(space, "later"))
+    marks = labels_of(space.read_mirror("later"))
     forged: dict[str, str | None] = {"federate.dev/hub": "somebody", "seen": "yes"}
     label(space, "later", **forged)
     space.wait(
         "other labels flow on",
-        lambda: labels_of(read_mirror(space, "later")).get("seen") == "yes",
+        lambda: labels_of(space.read_mirror("later")).get("seen") == "yes",
     )
-    assert labels_of(read_mirror(space, "later")) == {**marks, "seen": "yes"}
+    assert labels_of(space.read_mirror("later")) == {**marks, "seen": "yes"}
     after = space.pod("later")
     assert after is not None and uid_of(after) == uid_of(hub_pod)
 
@@ -88,8 +81,8 @@ def test_a_copied_record_is_no_record(space: Space) -> None:
     copied = {**annotations_of(model), "federate.dev/hub-pod-name": "model"}
     assert "federate.dev/mirror" in copied
     space.run_pod(pod("copy", pod_spec(space.node), annotations=copied))
-    mirror = read_mirror(space, "copy")
+    mirror = space.read_mirror("copy")
     assert annotations_of(mirror)["federate.dev/hub-pod-name"] == "copy"
     assert "federate.dev/mirror" not in annotations_of(mirror)
-    assert uid_of(mirror) != uid_of(read_mirror(space, "model"))
+    assert uid_of(mirror) != uid_of(space.read_mirror("model"))
     space.assert_one_mirror_each()

@@ -78,12 +78,6 @@ def read_pod(space: Space, name: str) -> Json:
     return found
 
 
-def read_mirror(space: Space, name: str) -> Json:
-    found = space.mirror(name)
-    assert found is not None, space.explain()
-    return found
-
-
 def read_anchor(space: Space) -> Json:
     name = anchor_name(scope_of(space.world))
     found = space.target.get("ConfigMap", space.target_namespace, name)
@@ -181,7 +175,7 @@ def leave_ending_pods(space: Space) -> None:
     space.delete_pod("ends", grace_seconds=20)
     space.delete_pod("ended-there")
     space.target.delete("Pod", space.target_namespace, "ended-there", grace_seconds=0)
-    space.hold_mirror("ends-on-both-sides")
+    space.hold_mirror(space.read_mirror("ends-on-both-sides"))
     space.delete_pod("ends-on-both-sides")
     space.target.delete("Pod", space.target_namespace, "ends-on-both-sides")
     submit(space, pod("never-began", pod_spec(space.node)))
@@ -326,7 +320,7 @@ def test_a_pod_whose_mirror_was_ending_too_waits_for_it(leftovers: Leftovers) ->
     try:
         space.hold("the hub pod waits", stays, seconds=1.0)
     finally:
-        space.release_mirror(name)
+        space.release_mirror(space.read_mirror(name))
     space.wait_pod_gone(name)
     assert space.mirror(name) is None
     assert last_phase(space, name) in ("Succeeded", "Failed")
@@ -345,7 +339,7 @@ def test_an_intent_that_came_to_nothing_is_carried_out(
     """A pod with an intent on record and no mirror runs, once, however old the intent is."""
     space = leftovers.space
     hub_pod = space.wait_phase(name, phase)
-    assert mirror_uids(space, uid_of(hub_pod)) == {uid_of(read_mirror(space, name))}
+    assert mirror_uids(space, uid_of(hub_pod)) == {uid_of(space.read_mirror(name))}
 
 
 def test_a_pod_that_started_and_whose_mirror_is_gone_is_lost(leftovers: Leftovers) -> None:
@@ -389,8 +383,8 @@ def test_a_copied_record_is_no_record(leftovers: Leftovers) -> None:
     """A pod made from another's manifest, record and all, gets a mirror of its own."""
     space = leftovers.space
     copy = space.wait_phase("copy", "Running")
-    assert mirror_uids(space, uid_of(copy)) == {uid_of(read_mirror(space, "copy"))}
-    assert uid_of(read_mirror(space, "model")) == leftovers.mirrors["model"]
+    assert mirror_uids(space, uid_of(copy)) == {uid_of(space.read_mirror("copy"))}
+    assert uid_of(space.read_mirror("model")) == leftovers.mirrors["model"]
     assert is_ready(read_pod(space, "model"))
 
 
@@ -416,7 +410,7 @@ def test_an_anchor_that_is_not_on_record_is_used(leftovers: Leftovers) -> None:
     space.wait_phase("waits", "Running")
     assert uid_of(read_anchor(space)) == leftovers.anchor_uid
     assert recorded_anchors(space.world)[space.target_namespace] == leftovers.anchor_uid
-    (owner,) = read_mirror(space, "waits")["metadata"]["ownerReferences"]
+    (owner,) = space.read_mirror("waits")["metadata"]["ownerReferences"]
     assert owner["uid"] == leftovers.anchor_uid
 
 

@@ -196,6 +196,7 @@ def test_a_target_restored_from_a_backup_and_its_hub_agree_again(
         run_never_again(young, "young")
         write_much(pair.target)
 
+        world.target_record.close()
         served_at = pair.target.restore(snapshot)
 
         with closing(WatchRecorder(pair.target.name, pair.target.kubeconfig)) as record:

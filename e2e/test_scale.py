@@ -73,7 +73,7 @@ def wait_counted(space: Space, what: str, *, ready: int) -> None:
     """Wait until so many pods are ready. The recorder tells, which costs the hub nothing."""
 
     def count() -> int:
-        latest = [h[-1] for h in space.world.hub_record.histories(space.namespace).values()]
+        latest = space.world.hub_record.latest(space.namespace)
         return sum(e.is_ready and e.change is not Change.DELETED for e in latest)
 
     deadline = time.monotonic() + TIMEOUT_SECONDS

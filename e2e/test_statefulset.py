@@ -45,15 +45,16 @@ def test_a_statefulset_pods_successor_gets_a_mirror_of_its_own(space: Space) -> 
 def test_a_successor_waits_for_the_mirror_of_a_force_deleted_pod(space: Space) -> None:
     """The successor of a force-deleted pod waits, and says so, while the old mirror still ends."""
     first = run_first(space)
-    space.hold_mirror(NAME)
+    held = space.read_mirror(NAME)
+    space.hold_mirror(held)
     try:
         space.delete_pod(NAME, grace_seconds=0)
         waiting = space.wait_waiting(NAME, "PredecessorTerminating")
         assert uid_of(waiting) != uid_of(first)
-        mirror = space.mirror(NAME)
-        assert mirror is not None and is_terminating(mirror), space.explain()
+        mirror = space.read_mirror(NAME)
+        assert uid_of(mirror) == uid_of(held) and is_terminating(mirror), space.explain()
     finally:
-        space.release_mirror(NAME)
+        space.release_mirror(held)
     second = space.wait_phase(NAME, "Running", not_uid=uid_of(first))
     assert_mirrors_took_turns(space, first, second)
 

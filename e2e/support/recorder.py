@@ -22,6 +22,11 @@ from .witness import Json, Witness
 
 RETRY_SECONDS = 0.2
 
+CATCH_UP_POLL_SECONDS = 0.01
+
+BEHIND_SECONDS = 15.0
+"""A watch on a busy machine is some tenths of a second behind; a broken one is for ever."""
+
 
 class Change(StrEnum):
     """What an event means for the pod."""
@@ -68,6 +73,8 @@ class WatchRecorder:
         self._witness = Witness(name, kubeconfig)
         self._events: list[PodEvent] = []
         self._latest: dict[str, PodEvent] = {}
+        self._noted: set[tuple[str, str]] = set()
+        """Each uid with all of its versions."""
         self._managers: dict[str, Mapping[tuple[str, ...], str]] = {}
         self._broken: Exception | None = None
         self._stopping = threading.Event()
@@ -86,13 +93,13 @@ class WatchRecorder:
         self._witness.close()
 
     def events(self, *, namespace: str = "", uid: str = "") -> list[PodEvent]:
-        """Return what happened so far, in order.
+        """Return all that happened before this call, in order.
 
         Raises:
             Exception: what ended the watch; the record has a gap.
+            AssertionError: the watch stays behind what a list shows.
         """
-        if self._broken is not None:
-            raise self._broken
+        self._catch_up(namespace)
         return [
             event
             for event in list(self._events)
@@ -114,11 +121,49 @@ class WatchRecorder:
                 found[event.hub_pod_uid].add(event.uid)
         return found
 
+    def latest(self, namespace: str) -> list[PodEvent]:
+        """Return the last event noted of each pod; asks nothing of the cluster, and may be late."""
+        self._raise_broken()
+        return [e for e in list(self._latest.values()) if e.namespace == namespace]
+
     def find(
         self, is_wanted: Callable[[PodEvent], bool], *, namespace: str = ""
     ) -> PodEvent | None:
         """Return the first event that is wanted."""
         return next(filter(is_wanted, self.events(namespace=namespace)), None)
+
+    def _catch_up(self, namespace: str) -> None:
+        """Wait until the watch has told what a read shows already: it comes a moment later.
+
+        While the API server is away nobody can have seen more than the watch did; a record that
+        was ended stays as it is.
+        """
+        self._raise_broken()
+        if self._stopping.is_set():
+            return
+        living = self._living(namespace)
+        try:
+            pods = self._witness.list("Pod", namespace)
+        except (ServiceUnavailableError, HTTPError):
+            return
+        shown = {(pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]) for pod in pods}
+        gone = living - {uid for uid, _ in shown}
+        deadline = time.monotonic() + BEHIND_SECONDS
+        while lacking := (shown - self._noted) | (gone & self._living(namespace)):
+            self._raise_broken()
+            assert time.monotonic() < deadline, f"The record of {self.name} lacks {lacking}"
+            time.sleep(CATCH_UP_POLL_SECONDS)
+
+    def _living(self, namespace: str) -> set[str]:
+        return {
+            event.uid
+            for event in list(self._latest.values())
+            if namespace in ("", event.namespace) and event.change is not Change.DELETED
+        }
+
+    def _raise_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
 
     def _start(self) -> str:
         listing = self._witness.listing("Pod")
@@ -169,8 +214,9 @@ class WatchRecorder:
             conditions={c["type"]: c for c in status.get("conditions") or ()},
         )
         self._managers[uid] = managers
-        self._latest[uid] = event
         self._events.append(event)
+        self._latest[uid] = event
+        self._noted.add((uid, event.resource_version))
 
     def _change_of(self, kind: str, pod: Json) -> Change:
         if kind != "MODIFIED":

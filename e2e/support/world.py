@@ -178,6 +178,12 @@ class Space:
         """Read the pod of the name in the target namespace."""
         return self.target.get("Pod", self.target_namespace, name)
 
+    def read_mirror(self, name: str) -> Json:
+        """Read the pod of the name in the target namespace, which has to be there."""
+        found = self.mirror(name)
+        assert found is not None, self.explain()
+        return found
+
     def hub_pod_uids(self) -> set[str]:
         """Return the uids of all hub pods there ever were."""
         return set(self.world.hub_record.histories(self.namespace))
@@ -230,17 +236,17 @@ class Space:
         """Delete a hub pod; grace 0 is a forced deletion."""
         assert self.hub.delete("Pod", self.namespace, name, grace_seconds=grace_seconds)
 
-    def hold_mirror(self, name: str) -> None:
-        """Keep the mirror from vanishing when it is deleted, as a slow kubelet would."""
-        self._set_mirror_finalizers(name, ["example.com/held-by-test"])
+    def hold_mirror(self, mirror: Json) -> None:
+        """Keep this very mirror from vanishing when it is deleted, as a slow kubelet would."""
+        self._set_finalizers(mirror, ["example.com/held-by-test"])
 
-    def release_mirror(self, name: str) -> None:
+    def release_mirror(self, mirror: Json) -> None:
         """Let a held mirror go."""
-        self._set_mirror_finalizers(name, [])
+        self._set_finalizers(mirror, [])
 
-    def _set_mirror_finalizers(self, name: str, finalizers: list[str]) -> None:
-        body = {"metadata": {"finalizers": finalizers}}
-        self.target.patch("Pod", self.target_namespace, name, body)
+    def _set_finalizers(self, mirror: Json, finalizers: list[str]) -> None:
+        body = {"metadata": {"uid": uid_of(mirror), "finalizers": finalizers}}
+        self.target.patch("Pod", self.target_namespace, name_of(mirror), body)
 
     # -- waiting --
 
