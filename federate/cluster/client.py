@@ -28,12 +28,15 @@ from federate.cluster.upstream import Reply, UpstreamCall
 from federate.cluster.wire import (
     Call,
     LineSplitter,
+    Parse,
     collection_call,
     create_call,
     delete_options,
     eviction,
     object_call,
+    parse_bare_list,
     parse_event,
+    parse_list,
     parse_object,
     selectors,
     stream_call,
@@ -156,18 +159,20 @@ class ClusterClient:
         field_selector: str = "",
         resource_version: str | None = None,
         metadata_only: bool = False,
+        bare: bool = False,
     ) -> Listing:
         """Read all pages; starts again once when the continue token expires on the way."""
         query = selectors(label_selector, field_selector) | {"limit": str(PAGE_SIZE)}
         if resource_version is not None:
             query["resourceVersion"] = resource_version
         call = collection_call(
-            "list", resource, namespace, query=query, metadata_only=metadata_only
+            "list", resource, namespace, query=query, metadata_only=metadata_only or bare
         )
+        parse = parse_bare_list if bare else parse_list
         try:
-            return await self._all_pages(call)
+            return await self._all_pages(call, parse)
         except Expired:
-            return await self._all_pages(call)
+            return await self._all_pages(call, parse)
 
     async def watch(
         self,
@@ -307,11 +312,11 @@ class ClusterClient:
         await self._streams.aclose()
         await self._pools.aclose()
 
-    async def _all_pages(self, call: Call) -> Listing:
+    async def _all_pages(self, call: Call, parse: Parse) -> Listing:
         items: list[JsonDict] = []
         query = dict(call.query)
         while True:
-            page = await self._json(replace(call, query=query))
+            page = await self._json(replace(call, query=query), parse)
             if not str(page.get("kind", "")).endswith("List"):
                 raise self._attempt(call).failure(ServerFault, "the reply to a list is no list")
             items.extend(page.get("items") or ())
@@ -322,7 +327,7 @@ class ClusterClient:
             query.pop("resourceVersion", None)  # the token stands for the version too
             query["continue"] = token
 
-    async def _json(self, call: Call) -> JsonDict:
+    async def _json(self, call: Call, parse: Parse = parse_object) -> JsonDict:
         async with self._observed(call):
             async with self._opened(call, watching=False) as response:
                 attempt = self._attempt(call)
@@ -330,7 +335,7 @@ class ClusterClient:
                     body = await response.read()
                 except _TRANSPORT_FAILURES as error:
                     raise unreachable(attempt, error) from error
-            return parse_object(body, attempt)
+            return parse(body, attempt)
 
     async def _next_chunk(self, response: aiohttp.ClientResponse, attempt: Attempt) -> bytes:
         try:

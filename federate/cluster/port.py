@@ -54,8 +54,13 @@ class ClusterPort(Protocol):
         field_selector: str = "",
         resource_version: str | None = None,
         metadata_only: bool = False,
+        bare: bool = False,
     ) -> Listing:
-        """Read all pages. resourceVersion unset is a quorum read, "0" any cached state."""
+        """Read all pages. resourceVersion unset is a quorum read, "0" any cached state.
+
+        `bare` leaves of each object its namespace, name, uid and resourceVersion: what tells
+        whether it is known costs a tenth of the time and memory. managedFields never come.
+        """
 
     def watch(
         self,

@@ -6,9 +6,11 @@ become JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias, TypedDict, cast
 
+import msgspec
 import orjson
 
 from federate.cluster.failures import Attempt, status_failure
@@ -16,10 +18,19 @@ from federate.cluster.port import WatchEvent
 from federate.cluster.upstream import UpstreamCall
 from federate.errors import ServerFault
 from federate.model.marks import FIELD_MANAGER
-from federate.model.objects import JsonDict, JsonObject, ObjectKey, as_plain
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    as_plain,
+    drop_managed_fields,
+)
 from federate.model.resources import Resource
 
 JSON = "application/json"
+
+Parse: TypeAlias = Callable[[bytes, Attempt], JsonDict]
+"""Makes of a reply what is wanted of it; raises ServerFault."""
 
 _PARTIAL = f"{JSON};as={{kind}};g=meta.k8s.io;v=v1"
 _NOT_JSON = "the reply is not a JSON object; a proxy in between may have answered"
@@ -172,6 +183,55 @@ def parse_object(body: bytes, attempt: Attempt) -> JsonDict:
     if not isinstance(parsed, dict):
         raise attempt.failure(ServerFault, _NOT_JSON)
     return parsed
+
+
+def parse_list(body: bytes, attempt: Attempt) -> JsonDict:
+    """Read a page of a list without its managedFields: a page of many is let go at once.
+
+    Raises:
+        ServerFault: it is no JSON object, or no list of them.
+    """
+    page = parse_object(body, attempt)
+    try:
+        items = [drop_managed_fields(item) for item in page.get("items") or ()]
+    except (TypeError, AttributeError) as error:
+        raise attempt.failure(ServerFault, _NOT_JSON) from error
+    return {**page, "items": items}
+
+
+class _BareMetadata(TypedDict, total=False):
+    namespace: str
+    name: str
+    uid: str
+    resourceVersion: str
+
+
+class _BareItem(TypedDict):
+    metadata: _BareMetadata
+
+
+_ListMetadata = TypedDict("_ListMetadata", {"continue": str, "resourceVersion": str}, total=False)
+
+
+class _BareList(TypedDict, total=False):
+    kind: str
+    metadata: _ListMetadata
+    items: list[_BareItem] | None
+
+
+_read_bare_list = msgspec.json.Decoder(_BareList).decode
+
+
+def parse_bare_list(body: bytes, attempt: Attempt) -> JsonDict:
+    """Read of a page of a list what tells whether its objects are known, and pass over the rest.
+
+    Raises:
+        ServerFault: it is no JSON object, or no list.
+    """
+    try:
+        return cast(JsonDict, _read_bare_list(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise attempt.failure(ServerFault, _NOT_JSON) from error
 
 
 class LineSplitter:

@@ -38,27 +38,33 @@ async def survey_scope(
     *,
     confirm_hub: Callable[[], Awaitable[None]],
     namespaces: Sequence[str] = ALL_NAMESPACES,
+    with_phases: bool = True,
 ) -> Survey:
     """Read the target's mirrors first, then all hub pods of the node, and compare.
+
+    Without phases it takes a fraction of the work and memory, on both sides.
 
     In this order a hub pod that is created meanwhile is seen, so its mirror is no orphan. What the
     hub does not list counts only once it is sure that it is still the same hub.
     """
     mirrors: list[JsonDict] = []
     for namespace in namespaces:
-        mirrors += await _mirrors_in(target, namespace, scope)
-    hub_pods = await hub.list(
-        PODS, field_selector=f"spec.nodeName={scope.node_name}", metadata_only=True
-    )
+        mirrors += await _mirrors_in(target, namespace, scope, metadata_only=not with_phases)
+    hub_pods = await hub.list(PODS, field_selector=f"spec.nodeName={scope.node_name}", bare=True)
     await confirm_hub()
     return plan_sweep(scope=scope, hub_pods=hub_pods.items, mirrors=mirrors)
 
 
-async def _mirrors_in(target: ClusterPort, namespace: str, scope: Scope) -> list[JsonDict]:
+async def _mirrors_in(
+    target: ClusterPort, namespace: str, scope: Scope, *, metadata_only: bool
+) -> list[JsonDict]:
     """List them; a single namespace that is closed to us does not keep the others."""
     try:
         listing = await target.list(
-            PODS, namespace=namespace, label_selector=f"{HUB_LABEL}={scope.hub_id}"
+            PODS,
+            namespace=namespace,
+            label_selector=f"{HUB_LABEL}={scope.hub_id}",
+            metadata_only=metadata_only,
         )
     except Forbidden as error:
         if not namespace:
@@ -190,6 +196,7 @@ class Sweeper:
             self._scope,
             confirm_hub=self._confirm_hub,
             namespaces=self._watched(),
+            with_phases=False,
         )
         await self._confirm_target()  # or another cluster's leftovers would be told as ours
         for orphan in found.orphans:

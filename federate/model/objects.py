@@ -54,6 +54,14 @@ def metadata_of(obj: JsonObject) -> JsonObject:
     return obj.get("metadata") or _EMPTY
 
 
+def drop_managed_fields(obj: JsonDict) -> JsonDict:
+    """Return the object without `metadata.managedFields`, often half of its size."""
+    metadata = metadata_of(obj)
+    if "managedFields" not in metadata:
+        return obj
+    return {**obj, "metadata": {k: v for k, v in metadata.items() if k != "managedFields"}}
+
+
 def key_of(obj: JsonObject) -> ObjectKey:
     """Return the object's key."""
     meta = metadata_of(obj)

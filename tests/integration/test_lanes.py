@@ -55,6 +55,7 @@ class HangingCreates:
         field_selector: str = "",
         resource_version: str | None = None,
         metadata_only: bool = False,
+        bare: bool = False,
     ) -> Listing:
         return await self._client.list(
             resource,
@@ -63,6 +64,7 @@ class HangingCreates:
             field_selector=field_selector,
             resource_version=resource_version,
             metadata_only=metadata_only,
+            bare=bare,
         )
 
     def watch(

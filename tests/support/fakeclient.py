@@ -187,6 +187,7 @@ class FakeClient:
         field_selector: str = "",
         resource_version: str | None = None,
         metadata_only: bool = False,
+        bare: bool = False,
     ) -> Listing:
         call = self._call("list", resource, ObjectKey(namespace, ""))
 
@@ -201,11 +202,13 @@ class FakeClient:
                 detail = f"Too large resource version: {resource_version}"
                 raise Expired(detail, reason="Timeout", status=504)
             items, version = self._cluster.read_all(selection, cached=resource_version == "0")
+            if bare:
+                return Listing(items=[_bare(item) for item in items], resource_version=version)
             if metadata_only:
                 return Listing(items=[_partial(item) for item in items], resource_version=version)
             # As in a real list, the items do not repeat the kind of the list.
-            bare = [{k: v for k, v in i.items() if k not in ("apiVersion", "kind")} for i in items]
-            return Listing(items=bare, resource_version=version)
+            kept = [{k: v for k, v in i.items() if k not in ("apiVersion", "kind")} for i in items]
+            return Listing(items=kept, resource_version=version)
 
         return await self._send(call, read)
 
@@ -460,6 +463,11 @@ def _partial(obj: JsonObject) -> JsonDict:
         "apiVersion": "meta.k8s.io/v1",
         "metadata": obj["metadata"],
     }
+
+
+def _bare(obj: JsonObject) -> JsonDict:
+    kept = ("namespace", "name", "uid", "resourceVersion")
+    return {"metadata": {name: obj["metadata"][name] for name in kept if name in obj["metadata"]}}
 
 
 def _partial_event(event: WatchEvent) -> WatchEvent:

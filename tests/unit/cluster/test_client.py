@@ -588,6 +588,16 @@ async def test_metadata_only() -> None:
     assert accepts == [partial.format("List"), partial.format("")]
 
 
+async def test_bare_lists() -> None:
+    """They are read page by page as others, and come without the rest of the objects."""
+    async with bench(page("a", token="t"), page("b", version="12")) as b:
+        listing = await b.client.list(PODS, bare=True)
+    assert names_of(listing.items) == ["a", "b"]
+    assert listing.resource_version == "12"
+    partial = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    assert [s.headers["Accept"] for s in b.seen] == [partial, partial]
+
+
 # --- watches -----------------------------------------------------------------------------------
 
 
