@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import structlog
 
 from federate.cluster.port import ClusterPort, WatchEvent
+from federate.cluster.shelf import Glance
 from federate.cluster.store import Change, Store
 from federate.errors import ClusterError, Expired, NotFound, Throttled
 from federate.model.objects import (
@@ -65,7 +66,7 @@ def ignore_gap() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Suspect:
-    known: JsonObject | None
+    known: Glance | None
     listed: JsonObject | None
 
 
@@ -163,7 +164,7 @@ class Reflector:
             label_selector=self._label_selector,
             field_selector=self._field_selector,
             resource_version="0",
-            metadata_only=True,
+            bare=True,
         )
         suspects = self._suspects(listing.items)
         if suspects:
@@ -282,24 +283,25 @@ class Reflector:
     def _suspects(self, items: list[JsonDict]) -> dict[ObjectKey, _Suspect]:
         listed: dict[ObjectKey, JsonDict] = {key_of(item): item for item in items}
         keys = dict.fromkeys(listed) | dict.fromkeys(self._store.keys_in(self.namespace))
-        pairs = {key: _Suspect(self._store.get(key), listed.get(key)) for key in keys}
+        pairs = {key: _Suspect(self._store.glance(key), listed.get(key)) for key in keys}
         return {key: pair for key, pair in pairs.items() if not _same(pair.known, pair.listed)}
 
     def _is_still(self, key: ObjectKey, suspect: _Suspect) -> bool:
-        known = self._store.get(key)
+        known = self._store.glance(key)
         return known is suspect.known and not _same(known, suspect.listed)
 
     async def _repair(self, key: ObjectKey) -> int:
-        known = self._store.get(key)
+        known = self._store.glance(key)
         try:
             found: JsonDict | None = await self._client.get(self._resource, key)
         except NotFound:
             found = None
         if found is not None and not self._matches(found):
             found = None
-        if self._store.get(key) is not known:
+        if self._store.glance(key) is not known:
             return 0  # the watch moved on during the read, and may be newer than it
-        change = self._store.apply(self._correction(known, found)) if known or found else None
+        correction = self._correction(self._store.get(key), found)
+        change = self._store.apply(correction) if known or found else None
         if change is None:
             # Nothing was wrong, or a write of ours whose event never came shields the key: then
             # only a list is the truth.
@@ -317,11 +319,10 @@ class Reflector:
         return WatchEvent(type="ADDED" if known is None else "MODIFIED", object=found)
 
 
-def _same(known: JsonObject | None, other: JsonObject | None) -> bool:
+def _same(known: Glance | None, other: JsonObject | None) -> bool:
     if known is None or other is None:
-        return known is other
-    same_version = resource_version_of(known) == resource_version_of(other)
-    return same_version and uid_of(known) == uid_of(other)
+        return known is None and other is None
+    return known.version == resource_version_of(other) and known.uid == uid_of(other)
 
 
 @asynccontextmanager

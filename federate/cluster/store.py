@@ -16,15 +16,16 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from federate.cluster.port import WatchEvent
+from federate.cluster.shelf import Glance, Shelf
 from federate.model.objects import (
     JsonDict,
     JsonObject,
     ObjectKey,
     key_of,
-    metadata_of,
     resource_version_of,
     uid_of,
 )
+from federate.model.objects import drop_managed_fields as drop_managed_fields
 
 Indexer: TypeAlias = Callable[[JsonObject], Iterable[str]]
 
@@ -41,14 +42,6 @@ class Change:
     new: JsonObject | None
 
 
-def drop_managed_fields(obj: JsonDict) -> JsonObject:
-    """Return the object without `metadata.managedFields`, often half of its size."""
-    metadata = metadata_of(obj)
-    if "managedFields" not in metadata:
-        return obj
-    return {**obj, "metadata": {k: v for k, v in metadata.items() if k != "managedFields"}}
-
-
 @dataclass(frozen=True, slots=True)
 class _Pending:
     """Our own write, shown before its watch event: a version, or None for a removal."""
@@ -59,7 +52,7 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True)
 class _Deleted:
-    obj: JsonObject
+    known: Glance
     final: bool
 
 
@@ -120,7 +113,8 @@ class Store:
 
     `indexers` are pure functions from an object to the values it is found under; `transform`
     shrinks an object before it is kept and must leave metadata's name, namespace, uid and
-    resourceVersion.
+    resourceVersion. `shelf` is where they are kept: as they are, or, for collections of many large
+    ones, packed. Then whoever looks at all of them does so at a `glance`, where that is enough.
     """
 
     def __init__(
@@ -129,8 +123,9 @@ class Store:
         indexers: Mapping[str, Indexer] | None = None,
         transform: Callable[[JsonDict], JsonObject] = drop_managed_fields,
         deleted_limit: int = DELETED_LIMIT,
+        shelf: Shelf | None = None,
     ) -> None:
-        self._objects: dict[ObjectKey, JsonObject] = {}
+        self._objects = shelf if shelf is not None else Shelf()
         self._indexers = dict(indexers or {})
         self._indexes: dict[str, dict[str, dict[ObjectKey, None]]] = {n: {} for n in self._indexers}
         self._transform = transform
@@ -145,11 +140,33 @@ class Store:
 
     def get(self, key: ObjectKey) -> JsonObject | None:
         """Return the last-known object."""
-        return self._objects.get(key)
+        known = self._objects.glance(key)
+        return None if known is None else self._objects.unpack(known)
+
+    def glance(self, key: ObjectKey) -> Glance | None:
+        """Return what is known of an object at a glance: cheap, also where objects are packed."""
+        return self._objects.glance(key)
+
+    def glances(self) -> ValuesView[Glance]:
+        """Return a live view of what is known of all objects at a glance."""
+        return self._objects.glances()
 
     def by_index(self, index: str, value: str) -> list[JsonObject]:
         """Return the objects that the indexer puts under `value`; KeyError for no such index."""
         return [self._objects[key] for key in self._indexes[index].get(value, ())]
+
+    def keys_by_index(self, index: str, value: str) -> list[ObjectKey]:
+        """Return the keys of what `by_index` does."""
+        return list(self._indexes[index].get(value, ()))
+
+    def glances_by_index(self, index: str, value: str) -> list[Glance]:
+        """Return what `by_index` does, at a glance."""
+        found = (self._objects.glance(key) for key in self._indexes[index].get(value, ()))
+        return [glance for glance in found if glance is not None]
+
+    def index_values(self, index: str) -> KeysView[str]:
+        """Return a live view of the values that objects are found under."""
+        return self._indexes[index].keys()
 
     def keys_in(self, namespace: str) -> list[ObjectKey]:
         """Return the keys of a namespace, all for ""."""
@@ -160,7 +177,7 @@ class Store:
         return self._objects.keys()
 
     def values(self) -> ValuesView[JsonObject]:
-        """Return a live view of the objects."""
+        """Return a live view of the objects; packed ones are unpacked one by one, 15 us each."""
         return self._objects.values()
 
     def __len__(self) -> int:
@@ -172,7 +189,7 @@ class Store:
     def last_deleted(self, uid: str) -> JsonObject | None:
         """Return the object of a deleted uid as it was last seen; see `deleted_is_final`."""
         found = self._deleted.get(uid)
-        return found.obj if found else None
+        return self._objects.unpack(found.known) if found else None
 
     def deleted_is_final(self, uid: str) -> bool:
         """Tell whether `last_deleted` is the state at deletion, not merely the last one known.
@@ -197,7 +214,7 @@ class Store:
         kept = {
             key: self._transform(item)
             for key, item in listed.items()
-            if not _same_version(self._objects.get(key), item)
+            if not _same_version(self._objects.glance(key), item)
         }
         self._forget_writes(namespace)
         changes = [self._put(key, obj) for key, obj in kept.items()]
@@ -245,7 +262,7 @@ class Store:
             return None
         self._pending.pop(key, None)
         self._deleted.pop(uid, None)
-        if _same_version(self._objects.get(key), obj):
+        if _same_version(self._objects.glance(key), obj):
             return None
         return self._put(key, self._transform(obj))
 
@@ -259,9 +276,10 @@ class Store:
         pending = self._pending.get(key)
         if pending and pending.uid == uid:
             del self._pending[key]
-        current = self._objects.get(key)
-        change = self._remove(key) if current and uid_of(current) == uid else None
-        self._remember_deleted(uid, _Deleted(self._transform(obj), final=True))
+        current = self._objects.glance(key)
+        change = self._remove(key) if current and current.uid == uid else None
+        last = self._objects.pack(self._transform(obj))
+        self._remember_deleted(uid, _Deleted(last, final=True))
         return change
 
     # --- read your own writes ------------------------------------------------------------------
@@ -292,8 +310,8 @@ class Store:
         """
         if key in self._tickets:
             raise RuntimeError(f"{key} is being written by someone else")
-        current = self._objects.get(key)
-        ticket = WriteTicket(self, key, resource_version_of(current) if current else "")
+        current = self._objects.glance(key)
+        ticket = WriteTicket(self, key, current.version if current else "")
         self._tickets[key] = ticket
         return ticket
 
@@ -310,8 +328,8 @@ class Store:
         return self._put(ticket.key, self._transform(reply))
 
     def _commit_deleted(self, ticket: WriteTicket, uid: str) -> Change | None:
-        current = self._objects.get(ticket.key)
-        if current is not None and uid_of(current) == uid:
+        current = self._objects.glance(ticket.key)
+        if current is not None and current.uid == uid:
             self._pending[ticket.key] = _Pending(uid, None)
             return self._remove(ticket.key)
         if not (ticket.in_doubt or uid in ticket.deleted_uids or uid in self._deleted):
@@ -322,21 +340,23 @@ class Store:
     # --- keeping -------------------------------------------------------------------------------
 
     def _put(self, key: ObjectKey, obj: JsonObject) -> Change:
-        old = self._objects.get(key)
-        if old is not None:
+        known = self._objects.glance(key)
+        old = None if known is None else self._objects.peek(known)
+        if known is not None and old is not None:
             self._unindex(key, old)
-            if uid_of(old) != uid_of(obj):
-                self._remember_deleted(uid_of(old), _Deleted(old, final=False))
-        self._objects[key] = obj
+            if known.uid != uid_of(obj):
+                self._remember_deleted(known.uid, _Deleted(known, final=False))
+        self._objects.put(key, obj)
         for name, indexer in self._indexers.items():
             for value in indexer(obj):
                 self._indexes[name].setdefault(value, {})[key] = None
         return Change(key=key, old=old, new=obj)
 
     def _remove(self, key: ObjectKey) -> Change:
-        old = self._objects.pop(key)
+        known = self._objects.take(key)
+        old = self._objects.peek(known)
         self._unindex(key, old)
-        self._remember_deleted(uid_of(old), _Deleted(old, final=False))
+        self._remember_deleted(known.uid, _Deleted(known, final=False))
         return Change(key=key, old=old, new=None)
 
     def _unindex(self, key: ObjectKey, obj: JsonObject) -> None:
@@ -354,11 +374,9 @@ class Store:
         _bound(self._deleted, self._deleted_limit)
 
 
-def _same_version(known: JsonObject | None, obj: JsonObject) -> bool:
+def _same_version(known: Glance | None, obj: JsonObject) -> bool:
     return (
-        known is not None
-        and resource_version_of(known) == resource_version_of(obj)
-        and uid_of(known) == uid_of(obj)
+        known is not None and known.version == resource_version_of(obj) and known.uid == uid_of(obj)
     )
 
 

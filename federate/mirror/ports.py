@@ -144,7 +144,7 @@ class PodMemories:
 
     def prune(self) -> None:
         """Forget what belongs to no hub pod in the store."""
-        known = {uid_of(hub_pod) for hub_pod in self._ports.hub_pods.values()}
+        known = {hub_pod.uid for hub_pod in self._ports.hub_pods.glances()}
         for uid in self._by_uid.keys() - known:
             del self._by_uid[uid]
 

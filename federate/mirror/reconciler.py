@@ -20,8 +20,6 @@ from federate.model.marks import (
 )
 from federate.model.objects import (
     ObjectKey,
-    is_terminating,
-    resource_version_of,
     uid_of,
 )
 
@@ -60,29 +58,34 @@ class PodReconciler:
 
     def lane_of_key(self, key: ObjectKey) -> Lane:
         """Guess the lane of a key's next step; a wrong guess costs one move between lanes."""
-        hub_pod = self._ports.hub_pods.get(key)
-        mirrors = self._ports.mirrors.by_index(ORIGIN_INDEX, str(key))
-        if hub_pod is None or is_terminating(hub_pod) or any(map(is_terminating, mirrors)):
+        hub_pod = self._ports.hub_pods.glance(key)
+        mirrors = self._ports.mirrors.glances_by_index(ORIGIN_INDEX, str(key))
+        if hub_pod is None or hub_pod.terminating or any(m.terminating for m in mirrors):
             return Lane.DELETE
         return Lane.STATUS if mirrors else Lane.SYNC
 
     def unsettled_keys(self) -> list[ObjectKey]:
         """Compare both ways what was last handled with what is known; list what differs."""
-        keys = set(self._ports.hub_pods.keys())
-        for mirror in self._ports.mirrors.values():
-            origin = origin_of(mirror)
-            if origin is not None:
-                keys.add(origin.pod)
+        keys = set(self._ports.hub_pods.keys()) | self._orphaned_keys()
         for gone in self._handled.keys() - keys:
             del self._handled[gone]
         self._memories.prune()
         return [key for key in keys if self._handled.get(key) != self._versions(key)]
 
+    def _orphaned_keys(self) -> set[ObjectKey]:
+        """Return the hub pod keys that mirrors name and no hub pod has; only these are unpacked."""
+        mirrors = self._ports.mirrors
+        known = {str(key) for key in self._ports.hub_pods.keys()}  # noqa: SIM118 - not a dict
+        orphaned = mirrors.index_values(ORIGIN_INDEX) - known
+        named = (mirrors.by_index(ORIGIN_INDEX, value) for value in orphaned)
+        origins = (origin_of(mirror) for found in named for mirror in found)
+        return {origin.pod for origin in origins if origin is not None}
+
     def _versions(self, key: ObjectKey) -> tuple[str, ...]:
-        hub_pod = self._ports.hub_pods.get(key)
-        mirrors = self._ports.mirrors.by_index(ORIGIN_INDEX, str(key))
-        own = resource_version_of(hub_pod) if hub_pod is not None else ""
-        return (own, *sorted(resource_version_of(mirror) for mirror in mirrors))
+        hub_pod = self._ports.hub_pods.glance(key)
+        mirrors = self._ports.mirrors.glances_by_index(ORIGIN_INDEX, str(key))
+        own = hub_pod.version if hub_pod is not None else ""
+        return (own, *sorted(mirror.version for mirror in mirrors))
 
     # -- one key -----------------------------------------------------------------------------------
 

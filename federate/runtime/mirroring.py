@@ -7,7 +7,7 @@ events of either side become keys, workers reconcile them, and comparisons find 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -17,6 +17,7 @@ import structlog
 
 from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
+from federate.cluster.shelf import Shelf
 from federate.cluster.store import Change, Store
 from federate.errors import ClusterError, Forbidden
 from federate.flow.controller import Controller, Elsewhere, Outcome, ReconcileObserver
@@ -28,7 +29,7 @@ from federate.mirror.ground import Ground, GroundRules
 from federate.mirror.ports import ORIGIN_INDEX, EventSink, PodPorts, origin_index
 from federate.mirror.reconciler import PodReconciler
 from federate.mirror.steps import Lane, PlanRules
-from federate.model.marks import RECORD_ANNOTATION, Scope, origin_of, record_of
+from federate.model.marks import Scope, origin_of, record_of
 from federate.model.naming import (
     NamespaceRules,
     allows_system_namespaces,
@@ -39,11 +40,9 @@ from federate.model.naming import (
 from federate.model.objects import (
     JsonObject,
     ObjectKey,
-    annotations_of,
     controller_of,
     is_terminating,
     key_of,
-    resource_version_of,
     uid_of,
 )
 from federate.model.pods import node_name_of
@@ -63,6 +62,9 @@ VERIFY_SHARE = 0.05
 
 UID_INDEX = "uid"
 """Index of the mirrors' store."""
+
+RECORDED_INDEX = "recorded-namespace"
+"""Index of the hub pods' store: target namespace -> hub pods whose mirror is on record there."""
 
 ORPHANS_PER_SECOND = 50.0
 ORPHANS_AT_ONCE = 100
@@ -136,10 +138,8 @@ class Mirroring:
         self._ports = ports
         self._timing = timing
         self._workers = workers
-        self.hub_pods = Store()
-        self.mirrors = Store(
-            indexers={ORIGIN_INDEX: origin_index, UID_INDEX: lambda mirror: (uid_of(mirror),)}
-        )
+        self.hub_pods = store_of_hub_pods()
+        self.mirrors = store_of_mirrors()
         self.anchors = Store()
         self.queue: WorkQueue[ObjectKey] = WorkQueue(
             lanes=tuple(Lane),
@@ -309,17 +309,18 @@ class Mirroring:
 
     def _on_anchor(self, change: Change) -> None:
         self._ports.anchor_changed()
-        for hub_pod in list(self.hub_pods.values()):
-            if self._concerns(change.key.namespace, hub_pod):
-                self.enqueue(key_of(hub_pod))
+        for key in self._concerned(change.key.namespace):
+            self.enqueue(key)
 
-    def _concerns(self, namespace: str, hub_pod: JsonObject) -> bool:
-        """Tell whether a hub pod's mirror would stand there by today's rules, or stands there."""
-        key = self.ground.mirror_key(key_of(hub_pod))
-        if key is not None and key.namespace == namespace:
-            return True
-        # There may be ten thousand of them, so the record is not read for this.
-        return f'"{namespace}"' in annotations_of(hub_pod).get(RECORD_ANNOTATION, "")
+    def _concerned(self, namespace: str) -> list[ObjectKey]:
+        """Return the hub pods whose mirror would stand there by today's rules, or stands there."""
+        standing = frozenset(self.hub_pods.keys_by_index(RECORDED_INDEX, namespace))
+
+        def is_concerned(key: ObjectKey) -> bool:
+            place = self.ground.mirror_key(key)
+            return key in standing or (place is not None and place.namespace == namespace)
+
+        return [key for key in self.hub_pods.keys() if is_concerned(key)]  # noqa: SIM118
 
     def enqueue(self, key: ObjectKey) -> None:
         """Have a hub pod looked at."""
@@ -378,8 +379,8 @@ class Mirroring:
         return outcome
 
     def _hub_version(self, key: ObjectKey) -> str:
-        hub_pod = self.hub_pods.get(key)
-        return resource_version_of(hub_pod) if hub_pod is not None else ""
+        hub_pod = self.hub_pods.glance(key)
+        return hub_pod.version if hub_pod is not None else ""
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -429,6 +430,24 @@ class Mirroring:
                 continue
             took = clock() - started_at
             pause = max(COMPARE_SECONDS, (took - 1.0) / VERIFY_SHARE)
+
+
+def store_of_hub_pods() -> Store:
+    """Build the store of the virtual node's hub pods."""
+    return Store(indexers={RECORDED_INDEX: _recorded_namespace}, shelf=Shelf(packs=True))
+
+
+def store_of_mirrors() -> Store:
+    """Build the store of their mirrors."""
+    return Store(
+        indexers={ORIGIN_INDEX: origin_index, UID_INDEX: lambda mirror: (uid_of(mirror),)},
+        shelf=Shelf(packs=True),
+    )
+
+
+def _recorded_namespace(hub_pod: JsonObject) -> Iterable[str]:
+    record = record_of(hub_pod)
+    return (record.mirror.namespace,) if record is not None else ()
 
 
 def _plan_rules(rules: MirroringRules) -> PlanRules:

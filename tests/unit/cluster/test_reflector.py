@@ -387,7 +387,7 @@ async def test_verify_finds_nothing() -> None:
     b.lists("6", pod("a", "1"))
     assert await b.reflector.verify() == 0
     (asked,) = b.port.asked
-    assert asked["metadata_only"]
+    assert asked["bare"]
     assert (asked["resource_version"], asked["label_selector"]) == ("0", "app=x")
     assert b.slept == []
 
