@@ -10,13 +10,20 @@ every reader takes for what it is: a counter that began again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from federate.kubelet.ports import Located
 from federate.kubelet.usage import WHOLE_POD, PodReadings, Reading
 from federate.model.instants import parse_instant
-from federate.model.objects import JsonObject, spec_of, status_of, uid_of
+from federate.model.objects import (
+    JsonObject,
+    ObjectKey,
+    metadata_of,
+    spec_of,
+    status_of,
+    uid_of,
+)
 from federate.model.pods import container_statuses_of, containers_of, is_terminal
 
 STALE_SECONDS = 180.0
@@ -30,6 +37,8 @@ first reading: an old one's past would look like a burst of the node."""
 BEGINNING = 1e-6
 """Seconds of CPU that each series begins with: who began has used some, and metrics-server drops a
 whole pod for one counter that is exactly zero."""
+
+_IDENTITY = ("namespace", "name", "uid", "creationTimestamp")
 
 START_SLACK_SECONDS = 1.0
 """Starts are told to the second, cut off."""
@@ -47,10 +56,23 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPod:
+    """What counting needs of a hub pod that runs: as little as can be, for there may be many."""
+
+    identity: JsonObject
+    containers: frozenset[str]
+    """Its own: the target may inject others."""
+    mirror: ObjectKey
+    starts: Mapping[str, float]
+    """Since when each container of the mirror runs, and the pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
     """The usage of a hub pod: by container of its own, and of all that runs in it."""
 
     hub_pod: JsonObject
+    """Of its metadata only what tells which it is, and since when it exists."""
     containers: Mapping[str, Usage]
     whole: Usage
 
@@ -88,7 +110,7 @@ class UsageBook:
     node_last: Usage | None = None
 
     def take(
-        self, readings: PodReadings, located: Sequence[Located], *, clock: float, now: float
+        self, readings: PodReadings, pods: Iterable[RunningPod], *, clock: float, now: float
     ) -> NodeUsage:
         """Count new readings and return all that is fresh.
 
@@ -96,31 +118,28 @@ class UsageBook:
         pods, which nobody measures. Readings of pods that are not ours are not looked at.
         """
         kept: dict[SeriesKey, Series] = {}
-        pods: list[PodUsage] = []
-        running: dict[str, dict[str, float]] = {}
-        for place in located:
-            starts = starts_of(place)
-            if starts:
-                running[uid_of(place.hub_pod)] = starts
-                usage = self._take_pod(readings.get(place.mirror, {}), place, starts, kept, clock)
-                if usage is not None:
-                    pods.append(usage)
+        told: list[PodUsage] = []
+        running: dict[str, Mapping[str, float]] = {}
+        for pod in pods:
+            running[uid_of(pod.identity)] = pod.starts
+            usage = self._take_pod(readings.get(pod.mirror, {}), pod, kept, clock)
+            if usage is not None:
+                told.append(usage)
         self._keep_unread(kept, running)
-        is_told = bool(pods) or not running
-        return NodeUsage(pods=pods, whole=self._whole(pods, now) if is_told else None)
+        is_told = bool(told) or not running
+        return NodeUsage(pods=told, whole=self._whole(told, now) if is_told else None)
 
     def _take_pod(
         self,
         readings: Mapping[str, Reading],
-        place: Located,
-        starts: Mapping[str, float],
+        pod: RunningPod,
         kept: dict[SeriesKey, Series],
         clock: float,
     ) -> PodUsage | None:
         fresh: dict[str, Usage] = {}
-        uid = uid_of(place.hub_pod)
+        uid = uid_of(pod.identity)
         for name, reading in readings.items():
-            start = starts.get(name)
+            start = pod.starts.get(name)
             if start is None or reading.at + START_SLACK_SECONDS < start:
                 continue  # it does not run, or the reading is of the one before
             key = (uid, name, start)
@@ -131,7 +150,7 @@ class UsageBook:
             kept[key] = series
             if clock - series.seen_at <= STALE_SECONDS:
                 fresh[name] = _usage_of(series, start)
-        return _pod_usage(place.hub_pod, fresh)
+        return _pod_usage(pod, fresh)
 
     def _keep_unread(
         self, kept: dict[SeriesKey, Series], running: Mapping[str, Mapping[str, float]]
@@ -215,16 +234,15 @@ def _usage_of(series: Series, start: float) -> Usage:
     )
 
 
-def _pod_usage(hub_pod: JsonObject, fresh: Mapping[str, Usage]) -> PodUsage | None:
+def _pod_usage(pod: RunningPod, fresh: Mapping[str, Usage]) -> PodUsage | None:
     """Show the hub pod's own containers; what the target injected counts in the pod only."""
-    own = {container.get("name") for container in containers_of(spec_of(hub_pod))}
-    containers = {name: usage for name, usage in fresh.items() if name in own}
+    containers = {name: usage for name, usage in fresh.items() if name in pod.containers}
     whole = fresh.get(WHOLE_POD) or _sum_of([u for n, u in fresh.items() if n != WHOLE_POD])
     if whole is None:
         return None
     # One without memory is just beginning or ending: metrics-server would drop the whole pod.
     telling = {name: usage for name, usage in containers.items() if usage.memory_bytes > 0}
-    return PodUsage(hub_pod=hub_pod, containers=telling, whole=whole)
+    return PodUsage(hub_pod=pod.identity, containers=telling, whole=whole)
 
 
 def _sum_of(containers: Sequence[Usage]) -> Usage | None:
@@ -235,6 +253,22 @@ def _sum_of(containers: Sequence[Usage]) -> Usage | None:
         cpu_seconds=math.fsum(usage.cpu_seconds for usage in containers),
         cores=math.fsum(usage.cores for usage in containers),
         memory_bytes=math.fsum(usage.memory_bytes for usage in containers),
+    )
+
+
+def running_pod(place: Located) -> RunningPod | None:
+    """Return what counting needs of a pod; None where nothing of it runs."""
+    starts = starts_of(place)
+    if not starts:
+        return None
+    metadata = metadata_of(place.hub_pod)
+    identity = {field: metadata[field] for field in _IDENTITY if field in metadata}
+    own = (container.get("name") for container in containers_of(spec_of(place.hub_pod)))
+    return RunningPod(
+        identity={"metadata": identity},
+        containers=frozenset(str(name) for name in own),
+        mirror=place.mirror,
+        starts=starts,
     )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Generic, TypeVar, cast
 
 from federate.errors import ClusterError
-from federate.kubelet.counters import NodeUsage, UsageBook
+from federate.kubelet.counters import NodeUsage, RunningPod, UsageBook, running_pod
 from federate.kubelet.exposition import (
     CONTENT_TYPE,
     Family,
@@ -109,22 +110,25 @@ class MetricsPages:
         return await _pieced(parts)
 
     async def _own(self) -> Page:
-        return await _text(self._own_families())
+        states: Counter[str] = Counter()
+        running = 0
 
-    def _own_families(self) -> Iterable[Family]:
-        alive = [pod for pod in self._pods.all() if not is_terminal(pod)]
-        states = [
-            next(iter(status.get("state") or {"waiting": {}}), "waiting")
-            for pod in alive
-            for status in container_statuses_of(pod)
-        ]
+        def take(pod: JsonObject) -> None:
+            nonlocal running
+            if not is_terminal(pod):
+                states.update(_states_of(pod))
+                running += len(list(running_pods((pod,))))
+
+        await in_turns(self._pods.all(), take)
+        return await _text(self._own_families(running, states))
+
+    def _own_families(self, running: int, states: Mapping[str, int]) -> Iterable[Family]:
         yield _gauge("kubelet_node_name", "The node's name", [({"node": self._node_name}, 1)])
-        running = sum(1 for _ in running_pods(alive))
         yield _gauge("kubelet_running_pods", "Pods of which something runs", [({}, running)])
         yield _gauge(
             "kubelet_running_containers",
             "Containers by state",
-            [({"container_state": state}, states.count(state)) for state in sorted(set(states))],
+            [({"container_state": state}, states[state]) for state in sorted(states)],
         )
 
     async def _measure(self) -> NodeUsage | None:
@@ -133,15 +137,21 @@ class MetricsPages:
         readings = await self._sources.readings(self._clock(), self._pods.located)
         if readings is None:
             return None
-        return self._book.take(
-            readings, self._pods.located(), clock=self._clock(), now=self._wall_clock()
-        )
+        running: list[RunningPod] = []
+
+        def take(place: Located) -> None:
+            pod = running_pod(place)
+            if pod is not None:
+                running.append(pod)
+
+        await in_turns(self._pods.located(), take)
+        return self._book.take(readings, running, clock=self._clock(), now=self._wall_clock())
 
     async def _relayed(self, path: str) -> Page:
-        located = self._pods.located()
-        names = Names(located)
+        names = Names()
+        await in_turns(self._pods.located(), names.add)
         gathered: dict[str, Family] = {}
-        for lines in await self._sources.pages(path, located):
+        for lines in await self._sources.pages(path, self._pods.located()):
             for family in parse_families(lines):
                 if family.samples:
                     gather(gathered, family, names)
@@ -152,26 +162,30 @@ class MetricsPages:
 class Names:
     """Translate the labels of a target's kubelets; lines that are not about our pods are none."""
 
-    def __init__(self, located: Sequence[Located]) -> None:
-        self._places = {place.mirror: place for place in located}
-        self._own: dict[ObjectKey, frozenset[str]] = {
-            place.mirror: frozenset(c["name"] for c in containers_of(spec_of(place.hub_pod)))
-            for place in located
-        }
+    def __init__(self) -> None:
+        self._pods: dict[ObjectKey, tuple[ObjectKey, str]] = {}
+        """Mirror key -> hub pod key and uid."""
+        self._own: dict[ObjectKey, frozenset[str]] = {}
+
+    def add(self, place: Located) -> None:
+        """Know a pod and its containers by what they are called in the target."""
+        self._pods[place.mirror] = key_of(place.hub_pod), uid_of(place.hub_pod)
+        own = containers_of(spec_of(place.hub_pod))
+        self._own[place.mirror] = frozenset(container["name"] for container in own)
 
     def __call__(self, labels: Mapping[str, str]) -> Mapping[str, str] | None:
         """Return the labels in the hub's names; None: not ours, or a container of the target's."""
         mirror = ObjectKey(labels.get("namespace", ""), labels.get("pod", ""))
-        place = self._places.get(mirror)
-        if place is None:
+        pod = self._pods.get(mirror)
+        if pod is None:
             return None
         container = labels.get("container", "")
         if container not in ("", "POD") and container not in self._own[mirror]:
             return None
-        key = key_of(place.hub_pod)
+        key, uid = pod
         named = {**labels, "namespace": key.namespace, "pod": key.name}
         if "pod_uid" in labels:
-            named["pod_uid"] = uid_of(place.hub_pod)
+            named["pod_uid"] = uid
         return named
 
 
@@ -221,6 +235,11 @@ class Rendered:
             if self._made is None or self._made[0] is not usage:
                 self._made = usage, await self._make(usage)
             return self._made[1]
+
+
+def _states_of(pod: JsonObject) -> Iterator[str]:
+    for status in container_statuses_of(pod):
+        yield next(iter(status.get("state") or {"waiting": {}}), "waiting")
 
 
 async def _listed(pods: Iterable[JsonObject]) -> Page:

@@ -6,7 +6,7 @@ The hub's API server talks to a virtual node as to a kubelet. `paths` says what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -112,11 +112,11 @@ class PodsPort(Protocol):
     def hub_pod(self, key: ObjectKey) -> JsonObject | None:
         """Return a hub pod of this virtual node, whether it has a mirror or not."""
 
-    def all(self) -> Sequence[JsonObject]:
-        """Return all hub pods of this virtual node, as last seen."""
+    def all(self) -> Iterable[JsonObject]:
+        """Return all hub pods of this virtual node, as they are now: once, and best in turns."""
 
-    def located(self) -> Sequence[Located]:
-        """Return all that have a mirror on record."""
+    def located(self) -> Iterable[Located]:
+        """Return all that have a mirror on record, in the same way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ class Sources:
         self._told = ""
 
     async def readings(
-        self, clock: float, located: Callable[[], Sequence[Located]]
+        self, clock: float, located: Callable[[], Iterable[Located]]
     ) -> PodReadings | None:
         """Fetch all; None where neither source is open to us.
 
@@ -104,7 +104,7 @@ class Sources:
                 self._tell("no usage from the target: kubectl top and HPAs lack it", error)
                 return None
 
-    async def pages(self, path: str, located: Sequence[Located]) -> list[list[str]]:
+    async def pages(self, path: str, located: Iterable[Located]) -> list[list[str]]:
         """Fetch a page of each kubelet that runs mirrors, as the lines that may be about them.
 
         Kubelets that fail are left out.
@@ -129,7 +129,7 @@ class Sources:
         )
         return read_pod_metrics(item for listing in listings for item in listing.items)
 
-    async def _from_kubelets(self, located: Sequence[Located]) -> PodReadings:
+    async def _from_kubelets(self, located: Iterable[Located]) -> PodReadings:
         found: dict[ObjectKey, Mapping[str, Reading]] = {}
         for lines in await self._ask_kubelets("/metrics/resource", located):
             page = ResourcePage()
@@ -137,10 +137,18 @@ class Sources:
             found.update(page.readings())
         return found
 
-    async def _ask_kubelets(self, path: str, located: Sequence[Located]) -> list[list[str]]:
-        nodes = sorted({node_name_of(place.mirror_pod or {}) for place in located} - {""})
-        sieve = _Sieve(place.mirror.name for place in located)
-        return await _each([partial(self._ask_kubelet, node, path, sieve) for node in nodes])
+    async def _ask_kubelets(self, path: str, located: Iterable[Located]) -> list[list[str]]:
+        nodes: set[str] = set()
+        names: set[str] = set()
+
+        def take(place: Located) -> None:
+            nodes.add(node_name_of(place.mirror_pod or {}))
+            names.add(place.mirror.name)
+
+        await in_turns(located, take)
+        sieve = _Sieve(names)
+        asks = [partial(self._ask_kubelet, node, path, sieve) for node in sorted(nodes - {""})]
+        return await _each(asks)
 
     async def _ask_kubelet(self, node: str, path: str, sieve: _Sieve) -> list[str]:
         call = UpstreamCall(

@@ -7,7 +7,7 @@ and names this very hub pod. Nobody comes to a stranger's pod by way of an annot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 
 from federate.cluster.store import Store
 from federate.kubelet.ports import Located
@@ -36,14 +36,15 @@ class HostedPods:
         """Return a hub pod of this virtual node, whether it has a mirror or not."""
         return self._hub_pods.get(key)
 
-    def all(self) -> Sequence[JsonObject]:
-        """Return all hub pods of this virtual node, as last seen."""
-        return list(self._hub_pods.values())
+    def all(self) -> Iterator[JsonObject]:
+        """Yield all hub pods of this virtual node that are there now, unpacked one by one."""
+        standing = list(self._hub_pods.glances())
+        return (hub_pod.unpack() for hub_pod in standing)
 
-    def located(self) -> Sequence[Located]:
-        """Return all that have a mirror."""
-        found = (self._locate(hub_pod) for hub_pod in list(self._hub_pods.values()))
-        return [located for located in found if located is not None]
+    def located(self) -> Iterator[Located]:
+        """Yield those of them that have a mirror."""
+        found = (self._locate(hub_pod) for hub_pod in self.all())
+        return (located for located in found if located is not None)
 
     def _locate(self, hub_pod: JsonObject) -> Located | None:
         record = record_of(hub_pod)

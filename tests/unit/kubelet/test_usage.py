@@ -18,6 +18,7 @@ from federate.kubelet.counters import (
     STALE_SECONDS,
     NodeUsage,
     UsageBook,
+    running_pod,
 )
 from federate.kubelet.exposition import render
 from federate.kubelet.ports import Located
@@ -104,7 +105,8 @@ class Scraper:
 
     def scrape(self, readings: PodReadings, *, after: float = 15.0) -> NodeUsage:
         self.clock += after
-        return self.book.take(readings, self.places, clock=self.clock, now=START + self.clock)
+        pods = [pod for place in self.places if (pod := running_pod(place)) is not None]
+        return self.book.take(readings, pods, clock=self.clock, now=START + self.clock)
 
 
 def only(usage: NodeUsage) -> Any:

@@ -72,7 +72,7 @@ def test_a_hub_pod_is_found_with_its_mirror() -> None:
     assert pods.find(KEY, "another") is None
     assert pods.find(ObjectKey("shop", "web-1")) is None
     assert [found.mirror for found in pods.located()] == [MIRROR_KEY]
-    assert len(pods.all()) == 1
+    assert len(list(pods.all())) == 1
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_pod_without_a_mirror_on_record_is_listed_only(pod: JsonDict) -> None:
     """It waits: there is nothing to look into yet."""
     pods = hosted(pod, mirror())
     assert pods.find(KEY) is None
-    assert pods.located() == []
-    assert len(pods.all()) == 1
+    assert list(pods.located()) == []
+    assert len(list(pods.all())) == 1
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_an_annotation_alone_leads_nowhere(standing: JsonDict) -> None:
     """Who may edit a hub pod could write any record: the mirror has to say the same."""
     pods = hosted(hub_pod(), standing)
     assert pods.find(KEY) is None
-    assert pods.located() == []
+    assert list(pods.located()) == []
