@@ -160,6 +160,7 @@ class ClusterClient:
         resource_version: str | None = None,
         metadata_only: bool = False,
         bare: bool = False,
+        shrink: Callable[[JsonDict], JsonDict] | None = None,
     ) -> Listing:
         """Read all pages; starts again once when the continue token expires on the way."""
         query = selectors(label_selector, field_selector) | {"limit": str(PAGE_SIZE)}
@@ -170,9 +171,9 @@ class ClusterClient:
         )
         parse = parse_bare_list if bare else parse_list
         try:
-            return await self._all_pages(call, parse)
+            return await self._all_pages(call, parse, shrink)
         except Expired:
-            return await self._all_pages(call, parse)
+            return await self._all_pages(call, parse, shrink)
 
     async def watch(
         self,
@@ -312,14 +313,17 @@ class ClusterClient:
         await self._streams.aclose()
         await self._pools.aclose()
 
-    async def _all_pages(self, call: Call, parse: Parse) -> Listing:
+    async def _all_pages(
+        self, call: Call, parse: Parse, shrink: Callable[[JsonDict], JsonDict] | None
+    ) -> Listing:
         items: list[JsonDict] = []
         query = dict(call.query)
         while True:
             page = await self._json(replace(call, query=query), parse)
             if not str(page.get("kind", "")).endswith("List"):
                 raise self._attempt(call).failure(ServerFault, "the reply to a list is no list")
-            items.extend(page.get("items") or ())
+            found = page.get("items") or ()
+            items.extend(map(shrink, found) if shrink is not None else found)
             metadata = page.get("metadata") or {}
             token = metadata.get("continue")
             if not token:

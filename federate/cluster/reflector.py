@@ -199,6 +199,7 @@ class Reflector:
             label_selector=self._label_selector,
             field_selector=self._field_selector,
             metadata_only=self._metadata_only,
+            shrink=self._store.listed,
         )
         changes = self._store.replace(listing.items, namespace=self.namespace)
         self.relists += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, KeysView, Mapping, ValuesView
+from typing import Any
 
 import orjson
 
@@ -50,6 +51,14 @@ class Glance:
     def is_packed(self) -> bool:
         """Tell whether `unpack` has something to do."""
         return isinstance(self._content, bytes)
+
+
+class Listed(dict[str, Any]):
+    """What stands for an item of a listing once it is packed: what it is known by, and no more."""
+
+    def __init__(self, known_by: JsonObject, glance: Glance) -> None:
+        super().__init__(known_by)
+        self.glance = glance
 
 
 class Shelf(Mapping[ObjectKey, JsonObject]):
@@ -101,7 +110,7 @@ class Shelf(Mapping[ObjectKey, JsonObject]):
         unpacked = self._unpacked.get(glance)
         if unpacked is None:
             unpacked = glance.unpack()
-            self._keep_at_hand(glance, unpacked)
+            self.keep_at_hand(glance, unpacked)
         else:
             self._unpacked.move_to_end(glance)
         return unpacked
@@ -121,25 +130,26 @@ class Shelf(Mapping[ObjectKey, JsonObject]):
             packed = bytes(memoryview(orjson.dumps(obj, default=as_plain)))
         except TypeError:
             return Glance(obj, obj)  # what a parser took and no writer can: nested without end
-        glance = Glance(obj, packed)
-        self._keep_at_hand(glance, obj)
-        return glance
+        return Glance(obj, packed)
 
-    def put(self, key: ObjectKey, obj: JsonObject) -> None:
+    def keep_at_hand(self, glance: Glance, obj: JsonObject) -> None:
+        """Let the next looks at a packed object be looks at this very one."""
+        if not glance.is_packed:
+            return
+        self._unpacked[glance] = obj
+        if len(self._unpacked) > self._unpacked_limit:
+            self._unpacked.popitem(last=False)
+
+    def put(self, key: ObjectKey, glance: Glance) -> None:
         """Keep an object in the place of the one before."""
         before = self._glances.get(key)
         if before is not None:
             self._unpacked.pop(before, None)
-        self._glances[key] = self.pack(obj)
+        self._glances[key] = glance
 
     def take(self, key: ObjectKey) -> Glance:
         """Give up an object; KeyError where there is none."""
         return self._glances.pop(key)
-
-    def _keep_at_hand(self, glance: Glance, obj: JsonObject) -> None:
-        self._unpacked[glance] = obj
-        if len(self._unpacked) > self._unpacked_limit:
-            self._unpacked.popitem(last=False)
 
 
 class _Objects(ValuesView[JsonObject]):

@@ -16,12 +16,13 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from federate.cluster.port import WatchEvent
-from federate.cluster.shelf import Glance, Shelf
+from federate.cluster.shelf import Glance, Listed, Shelf
 from federate.model.objects import (
     JsonDict,
     JsonObject,
     ObjectKey,
     key_of,
+    metadata_of,
     resource_version_of,
     uid_of,
 )
@@ -29,17 +30,50 @@ from federate.model.objects import drop_managed_fields as drop_managed_fields
 
 Indexer: TypeAlias = Callable[[JsonObject], Iterable[str]]
 
+_KNOWN_BY = ("namespace", "name", "uid", "resourceVersion")
+
 DELETED_LIMIT = 10_000
 """Deleted objects remembered. Too few: the exit state of a pod is lost before anyone asks."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What became of one key: `old` None is an addition, `new` None a deletion."""
+    """What became of one key: `old` None is an addition, `new` None a deletion.
 
-    key: ObjectKey
-    old: JsonObject | None
-    new: JsonObject | None
+    A change may hold its objects packed until somebody looks: a listing makes very many of them.
+    """
+
+    __slots__ = ("_new", "_old", "key")
+
+    def __init__(
+        self, *, key: ObjectKey, old: JsonObject | Glance | None, new: JsonObject | Glance | None
+    ) -> None:
+        self.key = key
+        self._old = old
+        self._new = new
+
+    @property
+    def old(self) -> JsonObject | None:
+        """The object before."""
+        if isinstance(self._old, Glance):
+            self._old = self._old.unpack()
+        return self._old
+
+    @property
+    def new(self) -> JsonObject | None:
+        """The object since."""
+        if isinstance(self._new, Glance):
+            self._new = self._new.unpack()
+        return self._new
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Change):
+            return NotImplemented
+        return (self.key, self.old, self.new) == (other.key, other.old, other.new)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Change(key={self.key!r}, old={self.old!r}, new={self.new!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +236,15 @@ class Store:
 
     # --- the reflector's side ------------------------------------------------------------------
 
+    def listed(self, item: JsonDict) -> Listed:
+        """Make of an item what `replace` needs of it, so that a page of them can be let go."""
+        metadata = metadata_of(item)
+        known_by = {name: metadata[name] for name in _KNOWN_BY if name in metadata}
+        return Listed({"metadata": known_by}, self._pack(item))
+
+    def _pack(self, obj: JsonDict) -> Glance:
+        return self._objects.pack(self._transform(obj))
+
     def replace(self, items: Iterable[JsonDict], *, namespace: str = "") -> list[Change]:
         """Take a fresh, full listing as the truth; return additions, changes, then deletions.
 
@@ -212,14 +255,14 @@ class Store:
         """
         listed: dict[ObjectKey, JsonDict] = {key_of(item): item for item in items}
         kept = {
-            key: self._transform(item)
+            key: item.glance if isinstance(item, Listed) else self._pack(item)
             for key, item in listed.items()
             if not _same_version(self._objects.glance(key), item)
         }
         self._forget_writes(namespace)
-        changes = [self._put(key, obj) for key, obj in kept.items()]
+        changes = [self._replace(key, glance) for key, glance in kept.items()]
         vanished = [key for key in self.keys_in(namespace) if key not in listed]
-        changes += [self._remove(key) for key in vanished]
+        changes += [self._replace(key, None) for key in vanished]
         for item in listed.values():
             self._deleted.pop(uid_of(item), None)
         return changes
@@ -264,7 +307,7 @@ class Store:
         self._deleted.pop(uid, None)
         if _same_version(self._objects.glance(key), obj):
             return None
-        return self._put(key, self._transform(obj))
+        return self._show(key, self._transform(obj))
 
     def _is_shielded(self, key: ObjectKey, obj: JsonDict) -> bool:
         """Tell whether a write of ours pends there, and this is not its own event."""
@@ -278,7 +321,9 @@ class Store:
             del self._pending[key]
         current = self._objects.glance(key)
         change = self._remove(key) if current and current.uid == uid else None
-        last = self._objects.pack(self._transform(obj))
+        seen = self._transform(obj)
+        last = self._objects.pack(seen)
+        self._objects.keep_at_hand(last, seen)
         self._remember_deleted(uid, _Deleted(last, final=True))
         return change
 
@@ -325,7 +370,7 @@ class Store:
             return None
         self._deleted.pop(uid, None)
         self._pending[ticket.key] = _Pending(uid, version)
-        return self._put(ticket.key, self._transform(reply))
+        return self._show(ticket.key, self._transform(reply))
 
     def _commit_deleted(self, ticket: WriteTicket, uid: str) -> Change | None:
         current = self._objects.glance(ticket.key)
@@ -339,25 +384,46 @@ class Store:
 
     # --- keeping -------------------------------------------------------------------------------
 
-    def _put(self, key: ObjectKey, obj: JsonObject) -> Change:
+    def _show(self, key: ObjectKey, obj: JsonObject) -> Change:
+        """Take one object, which is looked at next."""
+        glance = self._objects.pack(obj)
+        self._objects.keep_at_hand(glance, obj)
+        return Change(key=key, old=self._put(key, glance), new=obj)
+
+    def _remove(self, key: ObjectKey) -> Change:
+        return Change(key=key, old=self._take(key), new=None)
+
+    def _replace(self, key: ObjectKey, glance: Glance | None) -> Change:
+        """Take one of many: nobody may look at it for long, so it stays packed."""
         known = self._objects.glance(key)
-        old = None if known is None else self._objects.peek(known)
-        if known is not None and old is not None:
+        if glance is None:
+            self._take(key)
+        else:
+            self._put(key, glance)
+        return Change(key=key, old=known, new=glance)
+
+    def _put(self, key: ObjectKey, glance: Glance) -> JsonObject | None:
+        """Keep an object, and return the one before."""
+        known, old = self._objects.glance(key), None
+        if known is not None:
+            old = self._objects.peek(known)
             self._unindex(key, old)
-            if known.uid != uid_of(obj):
+            if known.uid != glance.uid:
                 self._remember_deleted(known.uid, _Deleted(known, final=False))
-        self._objects.put(key, obj)
+        self._objects.put(key, glance)
+        obj = self._objects.peek(glance)
         for name, indexer in self._indexers.items():
             for value in indexer(obj):
                 self._indexes[name].setdefault(value, {})[key] = None
-        return Change(key=key, old=old, new=obj)
+        return old
 
-    def _remove(self, key: ObjectKey) -> Change:
+    def _take(self, key: ObjectKey) -> JsonObject:
+        """Keep an object no longer, and return it."""
         known = self._objects.take(key)
         old = self._objects.peek(known)
         self._unindex(key, old)
         self._remember_deleted(known.uid, _Deleted(known, final=False))
-        return Change(key=key, old=old, new=None)
+        return old
 
     def _unindex(self, key: ObjectKey, obj: JsonObject) -> None:
         for name, indexer in self._indexers.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -56,6 +56,7 @@ class HangingCreates:
         resource_version: str | None = None,
         metadata_only: bool = False,
         bare: bool = False,
+        shrink: Callable[[JsonDict], JsonDict] | None = None,
     ) -> Listing:
         return await self._client.list(
             resource,
@@ -65,6 +66,7 @@ class HangingCreates:
             resource_version=resource_version,
             metadata_only=metadata_only,
             bare=bare,
+            shrink=shrink,
         )
 
     def watch(

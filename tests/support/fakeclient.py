@@ -11,7 +11,7 @@ import asyncio
 import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from federate.cluster.port import Listing, WatchEvent
@@ -188,6 +188,7 @@ class FakeClient:
         resource_version: str | None = None,
         metadata_only: bool = False,
         bare: bool = False,
+        shrink: Callable[[JsonDict], JsonDict] | None = None,
     ) -> Listing:
         call = self._call("list", resource, ObjectKey(namespace, ""))
 
@@ -210,7 +211,10 @@ class FakeClient:
             kept = [{k: v for k, v in i.items() if k not in ("apiVersion", "kind")} for i in items]
             return Listing(items=kept, resource_version=version)
 
-        return await self._send(call, read)
+        listing = await self._send(call, read)
+        if shrink is not None:
+            return replace(listing, items=list(map(shrink, listing.items)))
+        return listing
 
     async def watch(
         self,

@@ -598,6 +598,20 @@ async def test_bare_lists() -> None:
     assert [s.headers["Accept"] for s in b.seen] == [partial, partial]
 
 
+async def test_a_list_is_shrunk_page_by_page() -> None:
+    """What is not wanted of a page is let go before the next one comes."""
+    shrunk: list[tuple[str, int]] = []
+    async with bench(page("a", token="t"), page("b")) as b:
+
+        def shrink(item: JsonDict) -> JsonDict:
+            shrunk.append((item["metadata"]["name"], len(b.seen)))
+            return {"metadata": {"name": "small " + item["metadata"]["name"]}}
+
+        listing = await b.client.list(PODS, shrink=shrink)
+    assert names_of(listing.items) == ["small a", "small b"]
+    assert shrunk == [("a", 1), ("b", 2)]
+
+
 # --- watches -----------------------------------------------------------------------------------
 
 

@@ -20,6 +20,13 @@ def obj(version: str = "1", *, name: str = "web", uid: str = "u1", **more: Any) 
     return {"metadata": metadata, **more}
 
 
+def put(shelf: Shelf, key: ObjectKey, body: JsonDict) -> None:
+    """Keep an object as a store does."""
+    glance = shelf.pack(body)
+    shelf.keep_at_hand(glance, body)
+    shelf.put(key, glance)
+
+
 def packing(unpacked_limit: int = 2) -> Shelf:
     return Shelf(packs=True, unpacked_limit=unpacked_limit)
 
@@ -40,7 +47,7 @@ JSON = st.recursive(
 def test_a_packed_object_is_what_it_was(content: Any) -> None:
     """Whatever JSON can say survives, types and the order of keys included."""
     shelf = packing(unpacked_limit=0)
-    shelf.put(KEY, obj(spec=content))
+    put(shelf, KEY, obj(spec=content))
     assert repr(shelf[KEY]) == repr(obj(spec=content))
 
 
@@ -50,7 +57,7 @@ def test_what_cannot_be_packed_is_kept_as_it_is() -> None:
     for _ in range(400):
         deep = {"more": deep}
     shelf = packing(unpacked_limit=0)
-    shelf.put(KEY, obj(spec=deep))
+    put(shelf, KEY, obj(spec=deep))
     assert shelf[KEY] == obj(spec=deep)
     assert not shelf.glance(KEY).is_packed  # type: ignore[union-attr]
 
@@ -59,11 +66,11 @@ def test_a_glance_tells_what_many_are_asked_for() -> None:
     """Uid, version, and whether it is being deleted."""
     shelf = packing()
     body = obj("7")
-    shelf.put(KEY, body)
+    put(shelf, KEY, body)
     standing = shelf.glance(KEY)
     body = obj("8")
     body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    shelf.put(KEY, body)
+    put(shelf, KEY, body)
     going = shelf.glance(KEY)
     assert standing is not None and going is not None
     assert (standing.uid, standing.version, standing.terminating) == ("u1", "7", False)
@@ -74,10 +81,10 @@ def test_a_glance_tells_what_many_are_asked_for() -> None:
 def test_a_glance_is_the_same_as_long_as_the_object_is() -> None:
     """So who read something meanwhile can tell whether it was replaced."""
     shelf = packing(unpacked_limit=0)
-    shelf.put(KEY, obj())
+    put(shelf, KEY, obj())
     before = shelf.glance(KEY)
     assert shelf[KEY] == shelf[KEY] and shelf.glance(KEY) is before
-    shelf.put(KEY, obj())
+    put(shelf, KEY, obj())
     assert shelf.glance(KEY) is not before
 
 
@@ -88,10 +95,10 @@ def test_what_was_used_last_is_at_hand() -> None:
     """It is the same object again; what was not used for the longest time gives way."""
     shelf = packing(unpacked_limit=2)
     for name in "ab":
-        shelf.put(ObjectKey("shop", name), obj(name=name))
+        put(shelf, ObjectKey("shop", name), obj(name=name))
     a, b, c = (ObjectKey("shop", name) for name in "abc")
     first, second = shelf[b], shelf[a]
-    shelf.put(c, obj(name="c"))
+    put(shelf, c, obj(name="c"))
     assert shelf[a] is second
     assert shelf[b] is not first and shelf[b] == first
 
@@ -100,7 +107,7 @@ def test_a_look_at_all_pushes_nothing_away() -> None:
     """Whoever passes by all objects takes none of them in hand."""
     shelf = packing(unpacked_limit=1)
     for name in "abc":
-        shelf.put(ObjectKey("shop", name), obj(name=name))
+        put(shelf, ObjectKey("shop", name), obj(name=name))
     at_hand = shelf[ObjectKey("shop", "c")]
     assert [found["metadata"]["name"] for found in shelf.values()] == ["a", "b", "c"]
     assert shelf[ObjectKey("shop", "c")] is at_hand
@@ -110,7 +117,7 @@ def test_without_packing_objects_are_kept_themselves() -> None:
     """Also what is no JSON."""
     body = obj(spec={"takes": frozenset({1})})
     shelf = Shelf()
-    shelf.put(KEY, body)
+    put(shelf, KEY, body)
     assert shelf[KEY] is body
 
 
@@ -118,7 +125,7 @@ def test_without_packing_objects_are_kept_themselves() -> None:
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["ADDED", "MODIFIED", "DELETED", "list"]),
+        st.sampled_from(["ADDED", "MODIFIED", "DELETED", "list", "shrunk list"]),
         st.sampled_from("abc"),
         st.sampled_from(["u1", "u2"]),
         st.integers(0, 3),
@@ -147,6 +154,8 @@ def store_on(shelf: Shelf) -> Store:
 def feed(store: Store, kind: str, body: JsonDict) -> Change | list[Change] | None:
     if kind == "list":
         return store.replace([body])
+    if kind == "shrunk list":
+        return store.replace([store.listed(body)])
     return store.apply(WatchEvent(type=kind, object=body))
 
 
