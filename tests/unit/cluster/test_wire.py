@@ -61,7 +61,8 @@ def test_managed_fields_do_not_come_with_a_list() -> None:
     item = {"metadata": {"name": "web"}}
     fat = {"metadata": {"name": "web", "managedFields": [{}]}}
     page = parse_list(dump({"kind": "PodList", "items": [fat, item]}), ATTEMPT)
-    assert page == {"kind": "PodList", "items": [item, item]}
+    assert page["kind"] == "PodList"
+    assert list(page["items"]) == [item, item]
 
 
 NO_LISTS = {
@@ -79,7 +80,7 @@ NO_LISTS = {
 def test_what_is_no_list_is_the_servers_fault(parse: Parse, body: bytes) -> None:
     """Whoever answers may be a proxy, or hostile."""
     with pytest.raises(ServerFault):
-        parse(body, ATTEMPT)
+        list(parse(body, ATTEMPT)["items"])
 
 
 def test_what_is_nested_without_end_is_the_servers_fault() -> None:
@@ -89,4 +90,4 @@ def test_what_is_nested_without_end_is_the_servers_fault() -> None:
     )
     for parse in (parse_list, parse_bare_list):
         with pytest.raises(ServerFault):
-            parse(deep, ATTEMPT)
+            list(parse(deep, ATTEMPT)["items"])
