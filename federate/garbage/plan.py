@@ -10,8 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from federate.model.marks import Scope, origin_of
-from federate.model.objects import JsonObject, ObjectKey, is_terminating, key_of, uid_of
+from federate.model.marks import ORIGIN_ANNOTATIONS, ORIGIN_LABELS, Scope, origin_of
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    annotations_of,
+    is_terminating,
+    key_of,
+    labels_of,
+    metadata_of,
+    uid_of,
+)
 from federate.model.pods import phase_of
 
 
@@ -37,6 +47,18 @@ class Survey:
     unknown: tuple[Orphan, ...]
     mirrors: int
     hub_pods: int
+
+
+def outline_of(mirror: JsonDict) -> JsonDict:
+    """Keep of a mirror what is read below: there may be very many."""
+    metadata = metadata_of(mirror)
+    kept = ("namespace", "name", "uid", "deletionTimestamp")
+    outline: JsonDict = {name: metadata[name] for name in kept if name in metadata}
+    outline["labels"] = {k: v for k, v in labels_of(mirror).items() if k in ORIGIN_LABELS}
+    outline["annotations"] = {
+        k: v for k, v in annotations_of(mirror).items() if k in ORIGIN_ANNOTATIONS
+    }
+    return {"metadata": outline, "status": {"phase": phase_of(mirror)}}
 
 
 def plan_sweep(

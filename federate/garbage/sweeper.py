@@ -17,7 +17,7 @@ from federate.cluster.identity import IdentityGuard, cluster_identity
 from federate.cluster.port import ClusterPort
 from federate.errors import ClusterError, ConfigError, Conflict, Forbidden, NotFound
 from federate.garbage.namespaces import NamespaceKeeper
-from federate.garbage.plan import Orphan, Survey, plan_sweep
+from federate.garbage.plan import Orphan, Survey, outline_of, plan_sweep
 from federate.model.marks import HUB_LABEL, NODE_HUB_ANNOTATION, Scope, origin_of
 from federate.model.objects import JsonDict, ObjectKey, annotations_of, uid_of
 from federate.model.resources import NODES, PODS
@@ -65,6 +65,7 @@ async def _mirrors_in(
             namespace=namespace,
             label_selector=f"{HUB_LABEL}={scope.hub_id}",
             metadata_only=metadata_only,
+            shrink=outline_of,
         )
     except Forbidden as error:
         if not namespace:

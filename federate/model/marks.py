@@ -79,7 +79,13 @@ LEAVING_ANNOTATION = PREFIX + "leaving"
 LEFT_ANNOTATION = PREFIX + "left"
 """Since when the virtual node is retired: a running federate gives the lease back, for good."""
 
-_MIRROR_MARKS = (HUB_LABEL, VIRTUAL_NODE_LABEL, HUB_POD_UID_LABEL)
+ORIGIN_LABELS = (HUB_LABEL, VIRTUAL_NODE_LABEL, HUB_POD_UID_LABEL)
+ORIGIN_ANNOTATIONS = (
+    NODE_NAME_ANNOTATION,
+    HUB_POD_NAMESPACE_ANNOTATION,
+    HUB_POD_NAME_ANNOTATION,
+)
+"""What `origin_of` reads of a mirror."""
 
 
 @lru_cache(maxsize=1024)
@@ -162,7 +168,7 @@ def origin_of(obj: JsonObject) -> Origin | None:
 def carries_marks(obj: JsonObject) -> bool:
     """Tell whether the object is somebody's mirror, whatever hub it names (C3)."""
     labels = labels_of(obj)
-    return any(mark in labels for mark in _MIRROR_MARKS)
+    return any(mark in labels for mark in ORIGIN_LABELS)
 
 
 RECORDS_KEPT = 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federate.garbage.plan import plan_sweep
+from federate.garbage.plan import outline_of, plan_sweep
 from federate.model.marks import Scope, origin_of
 from federate.model.objects import JsonDict, ObjectKey
 from tests.support.builders import pod
@@ -81,3 +81,15 @@ def test_law_orphans_are_ours_and_unwanted(mirrors: list[JsonDict], wanted: set[
     ours = [m for m in mirrors if (o := origin_of(m)) is not None and o.scope == SCOPE]
     unwanted = [m for m in ours if m["metadata"]["name"] not in wanted]
     assert [o.uid for o in found.orphans] == [m["metadata"]["uid"] for m in unwanted]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(target_pods(), max_size=5), st.sets(st.sampled_from("abc")))
+def test_law_an_outline_tells_as_much_as_the_mirror(
+    mirrors: list[JsonDict], wanted: set[str]
+) -> None:
+    """What is left out of a mirror is not looked at."""
+    hub_pods = [{"metadata": {"uid": f"uid-{n}"}} for n in wanted]
+    outlines = [outline_of(each) for each in mirrors]
+    found = plan_sweep(scope=SCOPE, hub_pods=hub_pods, mirrors=outlines)
+    assert found == plan_sweep(scope=SCOPE, hub_pods=hub_pods, mirrors=mirrors)
