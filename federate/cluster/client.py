@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from io import BytesIO
 from typing import Protocol
 
 import aiohttp
@@ -56,6 +57,9 @@ from federate.model.resources import PODS, Resource
 from federate.patch.document import PatchBody
 
 log = structlog.get_logger()
+
+LARGE_BODY_BYTES = 256 * 1024
+"""Most bodies are a few kB; those of ConfigMaps and Secrets may have megabytes."""
 
 CONNECT_SECONDS = 5.0
 """TCP and TLS. Shorter fails across continents, longer hides a target that drops packets."""
@@ -395,7 +399,7 @@ class ClusterClient:
                     call.method,
                     access.server + call.path,
                     params=call.query,
-                    data=call.body,
+                    data=_sendable(call.body),
                     headers=_headers_of(call, access),
                     timeout=self._timeout(watching=watching),
                     server_hostname=access.server_hostname,
@@ -434,6 +438,11 @@ class ClusterClient:
         return Attempt(
             cluster=self.name, verb=call.verb, subject=call.subject, concealed=self._concealed
         )
+
+
+def _sendable(body: bytes | None) -> bytes | BytesIO | None:
+    """Let a large body be sent piece by piece: in one it would hold up everything else."""
+    return BytesIO(body) if body is not None and len(body) > LARGE_BODY_BYTES else body
 
 
 def _headers_of(call: Call, access: Access) -> CIMultiDict[str]:

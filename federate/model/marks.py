@@ -52,6 +52,18 @@ LAST_APPLIED_SPEC_ANNOTATION = PREFIX + "last-applied-spec"
 MANAGED_KEYS_ANNOTATION = PREFIX + "managed-keys"
 """Which label and annotation keys came from the hub: the base of their three-way merge."""
 
+HUB_LABELS_ANNOTATION = PREFIX + "hub-labels"
+HUB_ANNOTATIONS_ANNOTATION = PREFIX + "hub-annotations"
+"""All labels, and all annotations, of the hub pod as a kubelet writes them into a file (C32)."""
+HUB_VALUE_ANNOTATION = PREFIX + "hub-value"
+"""With a hash behind: one value of the hub pod's that the mirror does not have itself (C32)."""
+
+# -- companions --
+COMPANION_LABEL = PREFIX + "companion"
+"""The kind, in small letters: tells companions from anchors and mirrors."""
+COMPANION_OF_ANNOTATION = PREFIX + "companion-of"
+"""Which object of the hub it stands for."""
+
 # -- annotations of target namespaces that federate made --
 HUB_NAMESPACE_ANNOTATION = PREFIX + "hub-namespace"
 USED_AT_ANNOTATION = PREFIX + "used-at"

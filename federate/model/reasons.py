@@ -18,6 +18,8 @@ class PodReason(StrEnum):
     SYSTEM_NAMESPACE_REFUSED = "SystemNamespaceRefused"
     NAMESPACE_NOT_MAPPED = "NamespaceNotMapped"
     COMPANION_MISSING = "CompanionMissing"
+    COMPANION_UNREADABLE = "CompanionUnreadable"
+    COMPANION_TOO_LARGE = "CompanionTooLarge"
     UNINSTALLED = "Uninstalled"
     NODE_LEAVING = "NodeLeaving"
     NAME_TAKEN = "NameTaken"
@@ -25,6 +27,7 @@ class PodReason(StrEnum):
     MIRROR_OUT_OF_SIGHT = "MirrorOutOfSight"
     # not yet
     PREDECESSOR_TERMINATING = "PredecessorTerminating"
+    COMPANION_ENDING = "CompanionEnding"
     TARGET_UNREACHABLE = "TargetUnreachable"
     TARGET_BUSY = "TargetBusy"
     TARGET_ERROR = "TargetError"

@@ -33,6 +33,7 @@ PODS = Resource(group_version="v1", plural="pods", kind="Pod", namespaced=True)
 NODES = Resource(group_version="v1", plural="nodes", kind="Node", namespaced=False)
 NAMESPACES = Resource(group_version="v1", plural="namespaces", kind="Namespace", namespaced=False)
 CONFIGMAPS = Resource(group_version="v1", plural="configmaps", kind="ConfigMap", namespaced=True)
+SECRETS = Resource(group_version="v1", plural="secrets", kind="Secret", namespaced=True)
 SERVICEACCOUNTS = Resource(
     group_version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True
 )

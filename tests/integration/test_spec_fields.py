@@ -7,9 +7,6 @@ to Kubernetes adds it to these tests.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -27,11 +24,10 @@ from federate.mirror.render import (
 from federate.model.objects import JsonDict, JsonObject, ObjectKey
 from federate.model.pods import VIRTUAL_NODE_TAINT_KEY
 from tests.support.builders import pod
+from tests.support.podschema import POD_SPEC, fields_of
 
 pytestmark = pytest.mark.integration
 
-POD_SPEC = "io.k8s.api.core.v1.PodSpec"
-REF = "#/components/schemas/"
 KEPT_KEY = min(KEPT_NODE_KEYS)
 NEXT = ClusterSpec(
     name="spec-fields-next", minor="1.36", with_controller_manager=False, with_scheduler=False
@@ -74,18 +70,6 @@ REFERENCES = frozenset(
 """Types that point at another object of the cluster, or at what only the hub can give."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A leaf of the schema: its path, and a spec's fragment that sets it and nothing else.
-
-    `types` are the names of all types on the way.
-    """
-
-    path: str
-    fragment: Any
-    types: tuple[str, ...]
-
-
 @pytest.fixture(scope="session", params=["1.34", "1.36"])
 def schemas(request: pytest.FixtureRequest, testbed_factory: TestbedFactory) -> JsonDict:
     cluster: LocalCluster = (
@@ -95,56 +79,6 @@ def schemas(request: pytest.FixtureRequest, testbed_factory: TestbedFactory) -> 
     )
     found: JsonDict = cluster.api.get("/openapi/v3/api/v1")["components"]["schemas"]
     return found
-
-
-# --- the schema -----------------------------------------------------------------------------------
-
-
-def fields_of(schemas: JsonObject, name: str) -> Iterator[Field]:
-    for key, schema in schemas[name]["properties"].items():
-        for found in walk(schemas, schema, key, (name.rpartition(".")[2],)):
-            yield Field(found.path, {key: found.fragment}, found.types)
-
-
-def walk(
-    schemas: JsonObject, schema: JsonObject, path: str, types: tuple[str, ...]
-) -> Iterator[Field]:
-    reference = reference_of(schema)
-    if reference:
-        kind = reference.rpartition(".")[2]
-        if "properties" in schemas[reference]:
-            for key, inner in schemas[reference]["properties"].items():
-                for found in walk(schemas, inner, f"{path}.{key}", (*types, kind)):
-                    yield Field(found.path, {key: found.fragment}, found.types)
-            return
-        yield Field(path, value_of(schemas[reference], kind), (*types, kind))
-    elif schema.get("type") == "array":
-        for found in walk(schemas, schema["items"], path, types):
-            yield Field(found.path, [found.fragment], found.types)
-    elif "additionalProperties" in schema:
-        for found in walk(schemas, schema["additionalProperties"], path, types):
-            yield Field(found.path, {"example.com/key": found.fragment}, found.types)
-    else:
-        yield Field(path, value_of(schema, ""), types)
-
-
-def reference_of(schema: JsonObject) -> str:
-    candidates = [schema, *schema.get("allOf", ())]
-    found = next((c["$ref"] for c in candidates if "$ref" in c), "")
-    return str(found).removeprefix(REF)
-
-
-def value_of(schema: JsonObject, kind: str) -> Any:
-    if kind == "Quantity":
-        return "3"
-    if kind == "IntOrString":
-        return 8080
-    if kind == "Time":
-        return "2026-01-01T00:00:00Z"
-    if schema.get("type") == "object":
-        return {"x": "y"}  # a type without properties of its own
-    values: Mapping[str, Any] = {"string": "text", "integer": 3, "number": 1.5, "boolean": True}
-    return values[schema["type"]]
 
 
 def hub_pod(fragment: JsonObject) -> JsonDict:

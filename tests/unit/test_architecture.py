@@ -28,6 +28,7 @@ PURE = (
     "federate.check.rights",
     "federate.check.workloads",
     "federate.cluster.upstream",
+    "federate.companions",
     "federate.errors",
     "federate.events.render",
     "federate.kubelet.counters",

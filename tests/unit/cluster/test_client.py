@@ -32,7 +32,7 @@ from federate.errors import (
 )
 from federate.model.expiry import Expiry
 from federate.model.objects import JsonDict, ObjectKey
-from federate.model.resources import NODES, PODS
+from federate.model.resources import CONFIGMAPS, NODES, PODS
 from federate.patch.document import MERGE, STRATEGIC, PatchBody
 
 KEY = ObjectKey("ns", "a")
@@ -195,6 +195,18 @@ async def test_create() -> None:
     assert first.query == {"fieldValidation": "Warn", "fieldManager": "federate"}
     assert first.body == {"metadata": {"name": "a"}, "spec": {"list": [1, 2]}}
     assert (second.path, second.query["dryRun"]) == ("/api/v1/nodes", "All")
+
+
+async def test_large_objects_are_sent_whole_also_a_second_time() -> None:
+    """A Secret may have a megabyte; it is sent again after a 401, and the HTTP library is quiet."""
+    made = answer({"metadata": {"uid": "u"}}, status=201)
+    async with bench(failure(401, "Unauthorized"), made) as b:
+        server = b.credentials.access.server
+        b.credentials.renewals = [Access(server=server, headers=(("Authorization", "Bearer two"),))]
+        body = {"data": {"a": "x" * 1_500_000}}
+        await b.client.create(CONFIGMAPS, body, namespace="ns")
+    assert [seen.body for seen in b.seen] == [body, body]
+    assert b.last.headers["Content-Type"] == "application/json"
 
 
 @pytest.mark.parametrize("media_type", [STRATEGIC, MERGE])

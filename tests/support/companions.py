@@ -1,0 +1,104 @@
+"""Objects of the hub, companions and views for tests of what a pod needs beside itself."""
+
+from __future__ import annotations
+
+import base64
+import copy
+from typing import Any
+
+from federate.companions.keys import CompanionKey, Kind, name_of
+from federate.companions.places import EACH, Place
+from federate.companions.render import render_companion
+from federate.companions.steps import CompanionView, Ground
+from federate.model.marks import Scope
+from federate.model.naming import anchor_name, prefixed_namespace
+from federate.model.objects import JsonDict, JsonObject
+from tests.support.views import SCOPE
+
+TARGET_NAMESPACE = prefixed_namespace(SCOPE.hub_id, "default")
+ANCHOR: JsonObject = {
+    "metadata": {
+        "name": anchor_name(SCOPE),
+        "namespace": TARGET_NAMESPACE,
+        "uid": "anchor-1",
+        "labels": SCOPE.labels(),
+    }
+}
+
+
+def key_for(kind: Kind = Kind.SECRET, name: str = "db", namespace: str = "default") -> CompanionKey:
+    return CompanionKey(TARGET_NAMESPACE, kind, namespace, name)
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def hub_object(key: CompanionKey, values: dict[str, str] | None = None, **fields: Any) -> JsonDict:
+    """An object as the hub's API server returns it; a Secret's values are encoded."""
+    values = {"password": "hunter2"} if values is None else values
+    secret = key.kind is Kind.SECRET
+    return {
+        "apiVersion": "v1",
+        "kind": str(key.kind),
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "uid": "uid-hub",
+            "resourceVersion": "7",
+            "labels": {"app": "db"},
+            "annotations": {"note": "mine"},
+        },
+        "data": {k: encoded(v) if secret else v for k, v in values.items()},
+        **({"type": "Opaque"} if secret else {}),
+        **fields,
+    }
+
+
+def companion(key: CompanionKey, of: JsonObject, *, scope: Scope = SCOPE) -> JsonDict:
+    """A companion as the target's API server has it, made of that object of the hub."""
+    made = copy.deepcopy(render_companion(key, of, scope=scope, anchor=ANCHOR))
+    made["metadata"] |= {"uid": "uid-target", "resourceVersion": "3"}
+    return made
+
+
+def view(key: CompanionKey, **fields: Any) -> CompanionView:
+    """What is seen once everything was read: the hub's object is there, and wanted."""
+    seen: dict[str, Any] = {
+        "hub_object": hub_object(key),
+        "hub_fresh": True,
+        "companion_fresh": True,
+        "is_wanted": True,
+        "ground": Ground.READY,
+        "anchor": ANCHOR,
+        "is_enlisted": True,
+        **fields,
+    }
+    return CompanionView(key=key, scope=SCOPE, target_name="berlin", **seen)
+
+
+def target_name(kind: Kind, name: str, namespace: str = "default") -> str:
+    return name_of(SCOPE, key_for(kind, name, namespace)).name
+
+
+def naming_fragment(place: Place, name: str, **beside: Any) -> JsonDict:
+    """A fragment of a spec that names an object at that place, and nothing else."""
+    value: Any = {place.name_field: name, **beside}
+    for step in reversed(place.path):
+        value = [value] if step == EACH else {step: value}
+    fragment: JsonDict = value
+    return fragment
+
+
+def merged(fragments: list[JsonDict]) -> JsonDict:
+    """Put fragments of a spec together: their containers and volumes stand one after the other."""
+    spec: JsonDict = {}
+    for fragment in copy.deepcopy(fragments):
+        for name, items in fragment.items():
+            spec.setdefault(name, []).extend(items)
+    for name, items in spec.items():
+        for number, item in enumerate(items):
+            if name != "imagePullSecrets":
+                item["name"] = f"{name.lower()}-{number}"
+    return spec
+
