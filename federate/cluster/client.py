@@ -41,6 +41,7 @@ from federate.cluster.wire import (
     parse_object,
     selectors,
     stream_call,
+    without_contents,
     write_query,
 )
 from federate.errors import (
@@ -53,7 +54,7 @@ from federate.errors import (
 )
 from federate.model.expiry import Expiry
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
-from federate.model.resources import PODS, Resource
+from federate.model.resources import PODS, SERVICEACCOUNTS, Resource
 from federate.patch.document import PatchBody
 
 log = structlog.get_logger()
@@ -129,9 +130,17 @@ class ClusterClient:
         """Return how the API server is reached now, for checks that look below HTTP."""
         return await self._credentials.current()
 
-    async def get(self, resource: Resource, key: ObjectKey, *, subresource: str = "") -> JsonDict:
+    async def get(
+        self,
+        resource: Resource,
+        key: ObjectKey,
+        *,
+        subresource: str = "",
+        metadata_only: bool = False,
+    ) -> JsonDict:
         """Read one object from the quorum."""
-        return await self._json(object_call("get", "GET", resource, key, subresource=subresource))
+        call = object_call("get", "GET", resource, key, subresource=subresource)
+        return await self._json(without_contents(call) if metadata_only else call)
 
     @asynccontextmanager
     async def stream(self, call: UpstreamCall) -> AsyncIterator[Reply]:
@@ -297,6 +306,18 @@ class ClusterClient:
         except NotFound:
             return None
 
+    async def request_token(self, account: ObjectKey, body: JsonObject) -> JsonDict:
+        """Have a token issued for a service account; `body` is a TokenRequest, and so is the reply.
+
+        Raises:
+            NotFound: no such account, or no such object as the token shall be bound to.
+            Conflict: that object has another uid.
+        """
+        call = object_call(
+            "create", "POST", SERVICEACCOUNTS, account, subresource="token", body=body
+        )
+        return await self._json(call)
+
     def _before_the_end(self, seconds: float) -> float:
         """Bound a watch by the end of the credentials it is opened with.
 
@@ -391,7 +412,7 @@ class ClusterClient:
         attempt = self._attempt(call)
         if self._pools.closed:
             raise attempt.failure(Unreachable, "the client is closed")
-        session = await held.enter_async_context(self._pools.lend(access))
+        session = await held.enter_async_context(self._pools.lend(access, watching=watching))
         bound = self._request_timeout_seconds
         try:
             async with asyncio.timeout(bound if watching else None):

@@ -42,7 +42,14 @@ class ClusterPort(Protocol):
     def name(self) -> str:
         """`hub`, or the target's name: for errors, logs and metrics."""
 
-    async def get(self, resource: Resource, key: ObjectKey, *, subresource: str = "") -> JsonDict:
+    async def get(
+        self,
+        resource: Resource,
+        key: ObjectKey,
+        *,
+        subresource: str = "",
+        metadata_only: bool = False,
+    ) -> JsonDict:
         """Read one object from the quorum (resourceVersion unset), never from a cache."""
 
     async def list(
@@ -113,6 +120,14 @@ class ClusterPort(Protocol):
         """Delete that very uid; None where it was gone, `Conflict` where the uid is another.
 
         The reply is the object as it stands (terminating), or its last state.
+        """
+
+    async def request_token(self, account: ObjectKey, body: JsonObject) -> JsonDict:
+        """Have a token issued for a service account; `body` is a TokenRequest, and so is the reply.
+
+        Raises:
+            NotFound: no such account, or no such object as the token shall be bound to.
+            Conflict: that object has another uid.
         """
 
     async def raw_get(self, path: str) -> JsonDict:

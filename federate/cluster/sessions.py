@@ -23,7 +23,7 @@ from federate.errors import ConfigError
 from federate.model.expiry import Expiry
 
 CONNECTIONS = 100
-"""Per API server, watches included. Fewer: requests queue. More: the server's memory suffers."""
+"""Per API server, watches aside. Fewer: requests queue. More: the server's memory suffers."""
 
 IDLE_SECONDS = 45.0
 """Below the 60 s after which common load balancers and the 90 s after which API servers hang up."""
@@ -99,6 +99,7 @@ class Credentials(Protocol):
 class _Pool:
     session: aiohttp.ClientSession
     identity: tuple[object, ...]
+    is_for_watches: bool
     retire_at: float
     users: int = 0
     retired: bool = False
@@ -123,9 +124,11 @@ class SessionPools:
         self.closed = False
 
     @asynccontextmanager
-    async def lend(self, access: Access) -> AsyncIterator[aiohttp.ClientSession]:
+    async def lend(
+        self, access: Access, *, watching: bool = False
+    ) -> AsyncIterator[aiohttp.ClientSession]:
         """Lend a session for one request or watch."""
-        pool = await self._pool_for(access)
+        pool = await self._pool_for(access, watching)
         pool.users += 1
         try:
             yield pool.session
@@ -140,32 +143,39 @@ class SessionPools:
         for pool in list(self._pools):
             await self._close(pool)
 
-    async def _pool_for(self, access: Access) -> _Pool:
+    async def _pool_for(self, access: Access, watching: bool) -> _Pool:
         now = self._clock()
         for pool in list(self._pools):
-            if pool.retired:
+            if pool.retired or pool.is_for_watches != watching:
                 continue
             if pool.identity == _identity(access) and now < pool.retire_at:
                 return pool
             pool.retired = True
             if not pool.users:
                 await self._close(pool)
-        return self._open(access, now)
+        return self._open(access, now, watching)
 
-    def _open(self, access: Access, now: float) -> _Pool:
+    def _open(self, access: Access, now: float, watching: bool) -> _Pool:
         session = aiohttp.ClientSession(
-            connector=self._connector(access),
+            connector=self._connector(access, watching),
             cookie_jar=aiohttp.DummyCookieJar(),
             middlewares=(_only_reads_are_repeated,),
         )
         age = self._max_age_seconds * (1.0 + 0.2 * self._jitter())
-        pool = _Pool(session=session, identity=_identity(access), retire_at=now + age)
+        pool = _Pool(
+            session=session,
+            identity=_identity(access),
+            is_for_watches=watching,
+            retire_at=now + age,
+        )
         self._pools.append(pool)
         return pool
 
-    def _connector(self, access: Access) -> aiohttp.BaseConnector:
+    def _connector(self, access: Access, watching: bool) -> aiohttp.BaseConnector:
         options: dict[str, Any] = {
-            "limit": self._connections,
+            # A watch keeps its connection: whoever opens watches bounds them, and they must not
+            # take those of requests.
+            "limit": 0 if watching else self._connections,
             "keepalive_timeout": IDLE_SECONDS,
             "ssl": access.tls if access.tls is not None else True,
         }

@@ -7,7 +7,7 @@ become JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypedDict, cast
 
 import msgspec
@@ -74,6 +74,11 @@ def object_call(
         body=None if body is None else dump(body),
         content_type=content_type,
     )
+
+
+def without_contents(call: Call) -> Call:
+    """Ask for an object's metadata alone."""
+    return replace(call, accept=_PARTIAL.format(kind="PartialObjectMetadata"))
 
 
 def collection_call(

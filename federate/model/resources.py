@@ -37,6 +37,7 @@ SECRETS = Resource(group_version="v1", plural="secrets", kind="Secret", namespac
 SERVICEACCOUNTS = Resource(
     group_version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True
 )
+SERVICES = Resource(group_version="v1", plural="services", kind="Service", namespaced=True)
 RESOURCEQUOTAS = Resource(
     group_version="v1", plural="resourcequotas", kind="ResourceQuota", namespaced=True
 )

@@ -43,8 +43,17 @@ class HangingCreates:
             raise Unreachable("no answer", cluster=self.name)
         return await self._client.create(resource, body, namespace=namespace, dry_run=dry_run)
 
-    async def get(self, resource: Resource, key: ObjectKey, *, subresource: str = "") -> JsonDict:
-        return await self._client.get(resource, key, subresource=subresource)
+    async def get(
+        self,
+        resource: Resource,
+        key: ObjectKey,
+        *,
+        subresource: str = "",
+        metadata_only: bool = False,
+    ) -> JsonDict:
+        return await self._client.get(
+            resource, key, subresource=subresource, metadata_only=metadata_only
+        )
 
     async def list(
         self,
@@ -120,6 +129,9 @@ class HangingCreates:
         return await self._client.delete(
             resource, key, uid=uid, resource_version=resource_version, grace_seconds=grace_seconds
         )
+
+    async def request_token(self, account: ObjectKey, body: JsonObject) -> JsonDict:
+        return await self._client.request_token(account, body)
 
     async def raw_get(self, path: str) -> JsonDict:
         return await self._client.raw_get(path)

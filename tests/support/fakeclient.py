@@ -19,7 +19,7 @@ from federate.cluster.upstream import Reply, UpstreamCall
 from federate.cluster.wire import eviction
 from federate.errors import ClusterError, Expired, NotFound, Throttled, Unreachable
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
-from federate.model.resources import PODS, Resource
+from federate.model.resources import PODS, SERVICEACCOUNTS, Resource
 from federate.patch.document import PatchBody
 from tests.support.fakestore import Signal, event_of
 from tests.support.selectors import Selection, select
@@ -159,9 +159,17 @@ class FakeClient:
         self.fenced_at = float("inf")
         """From then on its process knows that it leads no more."""
 
-    async def get(self, resource: Resource, key: ObjectKey, *, subresource: str = "") -> JsonDict:
+    async def get(
+        self,
+        resource: Resource,
+        key: ObjectKey,
+        *,
+        subresource: str = "",
+        metadata_only: bool = False,
+    ) -> JsonDict:
         call = self._call("get", resource, key, subresource=subresource)
-        return await self._send(call, lambda: self._cluster.read(resource, key))
+        found = await self._send(call, lambda: self._cluster.read(resource, key))
+        return _partial(found) if metadata_only else found
 
     async def raw_get(self, path: str) -> JsonDict:
         resource = Resource(group_version="", plural=path, kind="", namespaced=False)
@@ -315,6 +323,10 @@ class FakeClient:
             return await self._send(call, lambda: self._cluster.evict(key, call.body or {}))
         except NotFound:
             return None
+
+    async def request_token(self, account: ObjectKey, body: JsonObject) -> JsonDict:
+        call = self._call("create", SERVICEACCOUNTS, account, subresource="token", body=body)
+        return await self._send(call, lambda: self._cluster.issue_token(account, body))
 
     async def server_url(self) -> str:
         return "https://127.0.0.1:6443"

@@ -33,11 +33,20 @@ from federate.model.objects import (
     spec_of,
     uid_of,
 )
-from federate.model.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, SERVICEACCOUNTS, Resource
+from federate.model.resources import (
+    CONFIGMAPS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICEACCOUNTS,
+    Resource,
+)
 from federate.patch.document import STRATEGIC, PatchBody
 from tests.support import fakepods
 from tests.support.fakeclient import Call, FakeClient, Faults, Ice
 from tests.support.fakestore import Backup, Change, FakeStore, Signal
+from tests.support.faketokens import token_for
 from tests.support.selectors import Selection
 from tests.support.strategic import BadPatch, apply_merge_patch, apply_strategic_patch
 
@@ -223,6 +232,26 @@ class FakeCluster:
             raise _refuse(Throttled, 429, "TooManyRequests", detail)
         return self.delete(PODS, key, body.get("deleteOptions") or {})
 
+    def issue_token(self, account: ObjectKey, body: JsonObject) -> JsonDict:
+        """Issue a token as a TokenRequest asks for one; nobody could have signed it."""
+        self._existing(SERVICEACCOUNTS, account)
+        spec = body["spec"]
+        bound = spec["boundObjectRef"]
+        pod = self._existing(PODS, ObjectKey(account.namespace, bound["name"]))
+        if uid_of(pod) != bound["uid"]:
+            detail = f"the UID in the bound object reference ({bound['uid']}) does not match"
+            raise _refuse(Conflict, 409, "Conflict", detail)
+        if spec["expirationSeconds"] < 600:
+            raise fakepods.invalid("spec.expirationSeconds: may not be less than 10 minutes")
+        token = token_for(
+            issued_at=EPOCH.timestamp() + self._clock(),
+            seconds=spec["expirationSeconds"],
+            audiences=spec.get("audiences") or (),
+            pod_uid=bound["uid"],
+            serial=next(self._serial),
+        )
+        return {**body, "status": {"token": token}}
+
     @contextmanager
     def serving(self, call: Call) -> Iterator[None]:
         """Carry out what happens inside for that call; a dry run leaves nothing."""
@@ -239,6 +268,8 @@ class FakeCluster:
             match call.verb:
                 case "create" if call.subresource == "eviction":
                     return self.evict(call.key, body)
+                case "create" if call.subresource == "token":
+                    return self.issue_token(call.key, body)
                 case "create":
                     return self.create(call.resource, body, call.key)
                 case "patch":
@@ -545,7 +576,7 @@ class FakeCluster:
             fakepods.tolerate_node_loss(new["spec"])
             fakepods.drop_empty_gates(new["spec"])
             fakepods.check_spec_update(old, new)
-        if resource == CONFIGMAPS and old.get("immutable") and _data(old) != _data(new):
+        if resource in (CONFIGMAPS, SECRETS) and old.get("immutable") and _data(old) != _data(new):
             raise fakepods.invalid("data: Forbidden: field is immutable when `immutable` is set")
         return new
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -248,6 +248,18 @@ async def test_delete_of_what_is_gone() -> None:
         assert await b.client.delete(PODS, KEY, uid="u") is None
         with pytest.raises(Conflict):
             await b.client.delete(PODS, KEY, uid="u")
+
+
+async def test_a_token_is_asked_of_its_service_account() -> None:
+    """The request goes to a subresource; the reply is handed on as it is."""
+    async with bench(answer({"status": {"token": "t"}}), failure(404, "NotFound")) as b:
+        assert await b.client.request_token(KEY, {"spec": {}}) == {"status": {"token": "t"}}
+        with pytest.raises(NotFound):
+            await b.client.request_token(KEY, {"spec": {}})
+    sent = b.seen[0]
+    assert sent.method == "POST"
+    assert sent.path == f"/api/v1/namespaces/{KEY.namespace}/serviceaccounts/{KEY.name}/token"
+    assert sent.body == {"spec": {}}
 
 
 async def test_an_eviction_names_the_uid_it_means() -> None:
@@ -735,15 +747,27 @@ async def test_nonsense_inside_a_watch(text: bytes) -> None:
 
 
 async def test_leaving_a_watch_early_frees_its_connection() -> None:
-    """Whoever stops reading and closes the watch leaks nothing: one connection serves many."""
-    replies = stream(line("ADDED", {}), 5.0)
-    async with bench(replies, pools=SessionPools(connections=1)) as b:
+    """Whoever stops reading and closes the watch leaks nothing."""
+    replies, pools = stream(line("ADDED", {}), 5.0), SessionPools()
+    async with bench(replies, pools=pools) as b:
         for _ in range(3):
             async with aclosing(b.client.watch(PODS, resource_version="5")) as events:
                 async for event in events:
                     assert event.type == "ADDED"
                     break
+            connectors = [pool.session.connector for pool in pools._pools]
+            assert not any(each._acquired for each in connectors if each is not None)
     assert b.observed == [("watch", "pods", "Cancelled")] * 3
+
+
+async def test_watches_do_not_take_the_connections_of_requests() -> None:
+    """However many are open: each keeps its own for minutes."""
+    replies = stream(line("ADDED", {}), 5.0)
+    async with bench(replies, pools=SessionPools(connections=1)) as b, AsyncExitStack() as held:
+        for _ in range(3):
+            events = b.client.watch(PODS, resource_version="5")
+            await held.enter_async_context(aclosing(events))
+            assert (await anext(events)).type == "ADDED"
 
 
 async def test_closing_the_client_ends_its_watches() -> None:

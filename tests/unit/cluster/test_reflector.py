@@ -83,7 +83,14 @@ class ScriptedPort:
         finally:
             self.closed_watches += 1
 
-    async def get(self, resource: Resource, key: ObjectKey, *, subresource: str = "") -> JsonDict:
+    async def get(
+        self,
+        resource: Resource,
+        key: ObjectKey,
+        *,
+        subresource: str = "",
+        metadata_only: bool = False,
+    ) -> JsonDict:
         self.asked.append({"verb": "get", "key": key})
         self.before_get()
         if key not in self.gets:
@@ -102,6 +109,9 @@ class ScriptedPort:
         raise NotImplementedError
 
     async def delete(self, *args: Any, **options: Any) -> JsonDict | None:
+        raise NotImplementedError
+
+    async def request_token(self, *args: Any) -> JsonDict:
         raise NotImplementedError
 
     async def raw_get(self, path: str) -> JsonDict:

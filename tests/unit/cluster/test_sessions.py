@@ -76,3 +76,16 @@ def test_secrets_are_not_printed() -> None:
     concealed = to_conceal(headers, proxy)
     access = Access(server="x", headers=headers, proxy=proxy, concealed=concealed)
     assert "secret" not in repr(access) + repr(proxy)
+
+
+async def test_watches_have_a_pool_of_their_own() -> None:
+    """One that grows old or is retired does not touch the other."""
+    b = Bench()
+    access = Access(server="http://x")
+    async with b.pools.lend(access, watching=True) as watch, b.pools.lend(access) as request:
+        assert watch is not request
+        async with b.pools.lend(access, watching=True) as another:
+            assert another is watch
+    assert not watch.closed
+    await b.pools.aclose()
+    assert watch.closed
