@@ -73,6 +73,18 @@ def fact_annotations(hub_pod: JsonObject, flows: Flows) -> dict[str, str]:
     }
 
 
+def facts_read(spec: JsonObject, hub_pod: JsonObject, flows: Flows) -> dict[str, str]:
+    """Return those of the `fact_annotations` that the volumes of a mirror's spec read.
+
+    A mirror may have been made by other rules than today's, and its volumes can never change.
+    """
+    paths = {item["fieldRef"].get("fieldPath", "") for item in _volume_items(spec)}
+    read = {split_subscript(path)[1] for path in paths}
+    if not any(key is not None and key.startswith(PREFIX) for key in read):
+        return {}
+    return {key: fact for key, fact in fact_annotations(hub_pod, flows).items() if key in read}
+
+
 def annotations_bytes(annotations: Mapping[str, str]) -> int:
     """Count annotations as an API server does, to compare with its limit."""
     return sum(len(k.encode()) + len(v.encode()) for k, v in annotations.items())

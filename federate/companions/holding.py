@@ -8,21 +8,40 @@ may be about to make the very Secret that another container waits for.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from federate.companions.keys import CompanionKey
 from federate.companions.steps import Blocked, Rest, Standing
+
+if TYPE_CHECKING:
+    from federate.companions.issued import IssuedKey
+
+Coming: TypeAlias = "CompanionKey | IssuedKey"
+"""What a pod waits for: a copy of an object of the hub, or what federate has issued for the pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """Why a mirror is not made, or a debug container not added, yet."""
 
-    coming: tuple[CompanionKey, ...]
-    """Companions on their way: whoever brings one wakes its pods. No need to tell anybody."""
-    blocked: Blocked | None = None
-    """What keeps one from coming, to be told: the first in order of their names."""
+    coming: tuple[Coming, ...] = ()
+    """What is on its way: whoever brings it wakes its pods. Soon there, so nobody is told."""
+    stuck: tuple[tuple[Coming, Blocked], ...] = ()
+    """What cannot come, and what keeps it."""
+
+    @property
+    def blocked(self) -> Blocked | None:
+        """What is to be told: the first in order of their names."""
+        return self.stuck[0][1] if self.stuck else None
+
+    def only(self, wants: Collection[CompanionKey]) -> Hold | None:
+        """Leave what one container wants of all that its pod waits for; None where that is none."""
+        return _hold(
+            coming=tuple(key for key in self.coming if key in wants),
+            stuck=tuple(held for held in self.stuck if held[0] in wants),
+        )
 
 
 def hold_of(wants: Iterable[CompanionKey], known: Mapping[CompanionKey, Rest]) -> Hold | None:
@@ -32,15 +51,24 @@ def hold_of(wants: Iterable[CompanionKey], known: Mapping[CompanionKey, Rest]) -
     count too: an object that the hub has is not missing.
     """
     ordered = sorted(wants)
-    coming = tuple(key for key in ordered if key not in known)
-    blocked = next(
-        (
-            rest.blocked
+    return _hold(
+        coming=tuple(key for key in ordered if key not in known),
+        stuck=tuple(
+            (key, rest.blocked)
             for key in ordered
-            if (rest := known.get(key)) is not None and rest.standing is Standing.BLOCKED
+            if (rest := known.get(key)) is not None
+            and rest.standing is Standing.BLOCKED
+            and rest.blocked is not None
         ),
-        None,
     )
-    if not coming and blocked is None:
-        return None
-    return Hold(coming=coming, blocked=blocked)
+
+
+def joined(first: Hold | None, second: Hold | None) -> Hold | None:
+    """Put together what a pod waits for of two sides."""
+    if first is None or second is None:
+        return first or second
+    return Hold(coming=first.coming + second.coming, stuck=first.stuck + second.stuck)
+
+
+def _hold(*, coming: tuple[Coming, ...], stuck: tuple[tuple[Coming, Blocked], ...]) -> Hold | None:
+    return Hold(coming=coming, stuck=stuck) if coming or stuck else None

@@ -73,9 +73,10 @@ class CompanionKey(NamedTuple):
         """Tell whether the hub may have an object of that name.
 
         API servers check names in the environment, but not those of volumes and pull secrets: one
-        may be anything, and must not become a part of a URL.
+        may be anything, and must not become a part of a URL. Nor must a namespace that somebody
+        wrote on a list in the target.
         """
-        return is_object_name(self.name)
+        return is_object_name(self.name) and is_object_name(self.namespace)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.hub_key}"

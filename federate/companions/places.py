@@ -168,6 +168,11 @@ class Unsupported:
     only_named: bool = False
     """It is nothing but where `name_field` is set."""
 
+    @property
+    def is_token(self) -> bool:
+        """Tell whether it is what identity may bring along."""
+        return self.path[-1] == "serviceAccountToken"
+
     def found(self, spec: JsonObject) -> Iterator[str]:
         """Yield in words what the spec leans on here."""
         for holder in _at(spec, self.path):

@@ -1,6 +1,7 @@
 """What a pod refers to beside itself, required or optional, and what cannot come along. Pure.
 
-The admission-made token volume does not count: it is dropped from the mirror.
+The admission-made token volume does not count: it is dropped from the mirror. With `brings_tokens`
+(identity `hub`) it stays, and so it counts.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ class Reference:
     """Of its keys those that are asked for by name; None where all are taken as they come."""
 
 
-def references_of(spec: JsonObject) -> tuple[Reference, ...]:
+def references_of(spec: JsonObject, *, brings_tokens: bool = False) -> tuple[Reference, ...]:
     """List what the spec names, as often as it does."""
-    return tuple(_reference(*named) for named in named_in(without_dropped_volumes(spec)))
+    kept = without_dropped_volumes(spec, brings_tokens=brings_tokens)
+    return tuple(_reference(*named) for named in named_in(kept))
 
 
 def _reference(place: Place, holder: JsonObject) -> Reference:
@@ -49,7 +51,11 @@ def _keys(holder: JsonObject) -> frozenset[str] | None:
 
 
 def wants_of(
-    hub_pod: JsonObject, target_namespace: str, shared: Collection[tuple[Kind, str]] = ()
+    hub_pod: JsonObject,
+    target_namespace: str,
+    shared: Collection[tuple[Kind, str]] = (),
+    *,
+    brings_tokens: bool = False,
 ) -> frozenset[CompanionKey]:
     """Name the companions that a hub pod needs where its mirror stands, or shall stand.
 
@@ -61,7 +67,7 @@ def wants_of(
     namespace: str = metadata_of(hub_pod).get("namespace") or ""
     return frozenset(
         CompanionKey(target_namespace, reference.kind, namespace, reference.name)
-        for reference in references_of(spec_of(hub_pod))
+        for reference in references_of(spec_of(hub_pod), brings_tokens=brings_tokens)
         if (reference.kind, reference.name) not in shared
     )
 
@@ -76,18 +82,24 @@ def names_used(mirror: JsonObject) -> frozenset[tuple[Kind, str]]:
     return frozenset((r.kind, r.name) for r in references_of(spec_of(mirror)))
 
 
-def unsupported_of(spec: JsonObject) -> tuple[str, ...]:
-    """Say in words what the pod leans on that does not come along, sorted and without repeats."""
-    kept = without_dropped_volumes(spec)
-    found = {words for place in UNSUPPORTED for words in place.found(kept)}
+def unsupported_of(
+    spec: JsonObject, *, brings_tokens: bool = False, travelling_tokens: bool = False
+) -> tuple[str, ...]:
+    """Say in words what the pod leans on that does not come along, sorted and without repeats.
+
+    With `travelling_tokens` the tokens of its projected volumes do: identity sees to them.
+    """
+    kept = without_dropped_volumes(spec, brings_tokens=brings_tokens)
+    refused = [place for place in UNSUPPORTED if not (travelling_tokens and place.is_token)]
+    found = {words for place in refused for words in place.found(kept)}
     found.update(f"what {path} points at" for path in stray_places(kept))
     return tuple(sorted(found))
 
 
-def without_dropped_volumes(spec: JsonObject) -> JsonObject:
+def without_dropped_volumes(spec: JsonObject, *, brings_tokens: bool = False) -> JsonObject:
     """Leave out the admission-made token volumes, which name objects and stay behind."""
     dropped = admission_token_volumes(spec)
-    if not dropped:
+    if brings_tokens or not dropped:
         return spec
     kept: JsonDict = {
         **spec,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 from federate.companions.keys import CompanionKey, Kind, name_of
@@ -12,7 +13,7 @@ from federate.companions.render import render_companion
 from federate.companions.steps import CompanionView, Ground
 from federate.model.marks import Scope
 from federate.model.naming import anchor_name, prefixed_namespace
-from federate.model.objects import JsonDict, JsonObject
+from federate.model.objects import JsonDict, JsonObject, key_of
 from tests.support.views import SCOPE
 
 TARGET_NAMESPACE = prefixed_namespace(SCOPE.hub_id, "default")
@@ -102,3 +103,13 @@ def merged(fragments: list[JsonDict]) -> JsonDict:
                 item["name"] = f"{name.lower()}-{number}"
     return spec
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedIdentity:
+    """An identity for tests of rendering: notes on the spec whom it was given for."""
+
+    brings_tokens: bool
+    travelling_tokens: bool
+
+    def dress(self, spec: JsonObject, hub_pod: JsonObject) -> JsonDict:
+        return {**copy.deepcopy(dict(spec)), "dressed": key_of(hub_pod).name}

@@ -11,6 +11,7 @@ from federate.companions.downward import (
     annotations_bytes,
     escaped,
     fact_annotations,
+    facts_read,
     format_map,
     hub_fact,
     quoted,
@@ -246,3 +247,17 @@ def test_a_pod_without_a_service_account_tells_none() -> None:
     pod = hub_pod().build()
     pod["spec"].pop("serviceAccountName", None)
     assert hub_fact(pod, "spec.serviceAccountName") == ""
+
+
+def test_only_facts_that_are_read_are_written() -> None:
+    """A mirror's volumes are what they were made as; other annotations of ours are none of it."""
+    pod = {**web(), "spec": volumes(item("metadata.labels"), item("metadata.uid"))}
+    made = with_hub_facts(pod["spec"], pod, flows)
+    assert facts_read(made, pod, flows) == fact_annotations(pod, flows)
+    assert len(fact_annotations(pod, flows)) == 2
+    assert facts_read(volumes(item("metadata.labels")), pod, flows) == {}
+    some = with_hub_facts(volumes(item("metadata.labels")), pod, flows)
+    assert list(facts_read(some, pod, flows)) == [HUB_LABELS_ANNOTATION]
+    foreign = volumes(item(f"metadata.annotations['{PREFIX}node-name']"))
+    assert facts_read(foreign, pod, flows) == {}
+    assert facts_read({}, pod, flows) == {}

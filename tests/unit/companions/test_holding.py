@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federate.companions.holding import hold_of
+from federate.companions.holding import hold_of, joined
 from federate.companions.keys import Kind
 from federate.companions.steps import Blocked, Rest, Standing
 from tests.support.companions import key_for
@@ -51,3 +51,30 @@ def test_what_the_hub_lacks_does_not_hide_what_is_blocked() -> None:
     assert hold is not None
     assert hold.coming == ()
     assert hold.blocked is not None
+
+
+def test_what_is_blocked_is_known_by_its_companion() -> None:
+    """Each with what keeps it."""
+    hold = hold_of({C, A, B}, {C: blocked("c"), B: blocked("b")})
+    assert hold is not None
+    assert [(key, why.message) for key, why in hold.stuck] == [(B, "b"), (C, "c")]
+
+
+def test_one_container_waits_only_for_what_it_names() -> None:
+    """Whatever else its pod waits for."""
+    hold = hold_of({A, B, C}, {B: SETTLED, C: blocked("c")})
+    assert hold is not None
+    assert hold.only(frozenset({A})) == hold_of([A], {})
+    assert hold.only(frozenset({C})) == hold_of([C], {C: blocked("c")})
+    assert hold.only(frozenset({A, B, C})) == hold
+    assert hold.only(frozenset({B})) is None
+    assert hold.only(frozenset()) is None
+
+
+def test_two_sides_are_waited_for_together() -> None:
+    """Copies of the hub's objects, and what is issued for the pod."""
+    one, other = hold_of([A], {}), hold_of([B], {B: blocked("b")})
+    both = joined(one, other)
+    assert both == hold_of([A, B], {B: blocked("b")})
+    assert joined(one, None) == joined(None, one) == one
+    assert joined(None, None) is None

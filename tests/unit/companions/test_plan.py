@@ -32,7 +32,7 @@ from tests.support.views import OTHER_SCOPE
 
 SECRET, CONFIGMAP = key_for(Kind.SECRET), key_for(Kind.CONFIGMAP)
 BOTH = pytest.mark.parametrize("key", [SECRET, CONFIGMAP], ids=lambda key: str(key.kind))
-DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+DELETED: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
 def planned(seen: CompanionView) -> Step:

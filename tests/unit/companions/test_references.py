@@ -99,7 +99,7 @@ def test_a_mirror_says_what_it_uses() -> None:
     assert names_used(wanting("a")) == {(Kind.SECRET, "a")}
 
 
-UNSUPPORTED_FRAGMENTS = {
+UNSUPPORTED_FRAGMENTS: dict[str, JsonDict] = {
     'PersistentVolumeClaim "c"': {"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]},
     "PersistentVolumeClaim": {"volumes": [{"persistentVolumeClaim": {}}]},
     "a PersistentVolumeClaim of an ephemeral volume": {"volumes": [{"ephemeral": {}}]},

@@ -1,0 +1,239 @@
+"""Who refers to which companion: `demand` kept up to date event by event. Nothing is counted. Pure.
+
+What a pod refers to is read from its spec once: it changes only with the generation, and debug
+containers come on top. Status writes of thousands of pods cost a comparison each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from federate.companions.demand import Demand
+from federate.companions.keys import CompanionKey, Kind, name_of
+from federate.companions.references import names_used, wants_of
+from federate.model.marks import Scope, origin_of, record_of
+from federate.model.objects import JsonObject, ObjectKey, metadata_of, spec_of, uid_of
+from federate.model.pods import is_terminal
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+Place: TypeAlias = tuple[Kind, ObjectKey]
+"""An object by kind and key: of the hub, or of the target."""
+
+
+class Stamp(NamedTuple):
+    """What must be the same for a pod's references to be."""
+
+    uid: str
+    generation: int
+    debuggers: int
+    is_over: bool
+    target_namespace: str | None = None
+    has_mirror: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What one hub pod wants."""
+
+    stamp: Stamp
+    keys: frozenset[CompanionKey]
+    seen_at: float
+    """When the pod was first seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What a pod's change made of the demand."""
+
+    wish: Wish | None
+    begun: frozenset[CompanionKey]
+    """Nobody wanted them before."""
+    ended: frozenset[CompanionKey]
+    """Nobody wants them any more."""
+
+
+class Wanted:
+    """The hub pods and mirrors of one virtual node, by what they refer to."""
+
+    def __init__(
+        self,
+        *,
+        scope: Scope,
+        shared: Collection[tuple[Kind, str]],
+        brings_tokens: bool,
+        is_refused: Callable[[JsonObject], bool],
+    ) -> None:
+        self._scope = scope
+        self._shared = shared
+        self._brings_tokens = brings_tokens
+        self._is_refused = is_refused
+        self._wishes: dict[ObjectKey, Wish] = {}
+        self._by_key: dict[CompanionKey, set[ObjectKey]] = defaultdict(set)
+        self._mirrors: dict[ObjectKey, tuple[Stamp, frozenset[Place]]] = {}
+        self._by_place: dict[Place, set[ObjectKey]] = defaultdict(set)
+        self._keys_at: dict[Place, CompanionKey] = {}
+        """Companions that were heard of, by where they stand."""
+        self._of_object: dict[Place, set[CompanionKey]] = defaultdict(set)
+        """Those that hub pods want, by the object of the hub."""
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def wants(self, key: CompanionKey, *, leaving: bool = False) -> bool:
+        """Tell whether a hub pod or a mirror refers to it.
+
+        `leaving`: only what a mirror refers to counts, for no new ones are made.
+        """
+        return self._place(key) in self._by_place or (not leaving and key in self._by_key)
+
+    def __iter__(self) -> Iterator[CompanionKey]:
+        """Yield what hub pods want, as it is now."""
+        return iter(list(self._by_key))
+
+    def of_object(self, kind: Kind, hub_key: ObjectKey) -> tuple[CompanionKey, ...]:
+        """Return the wanted companions of an object of the hub: one for each target namespace."""
+        return tuple(self._of_object.get((kind, hub_key), ()))
+
+    def demand(self) -> Demand:
+        """Return all of it, as it is now."""
+        return Demand(keys=frozenset(self._by_key), used=frozenset(self._by_place))
+
+    def is_hub_pod_known(self, pod: JsonObject) -> bool:
+        """Tell by its metadata whether what a hub pod wants is known, as it is in that version."""
+        meta = metadata_of(pod)
+        wish = self._wishes.get(ObjectKey(meta.get("namespace") or "", meta.get("name") or ""))
+        return wish is not None and _is_of(wish.stamp, pod)
+
+    def is_mirror_known(self, mirror: JsonObject) -> bool:
+        """Tell the same of a mirror."""
+        meta = metadata_of(mirror)
+        known = self._mirrors.get(ObjectKey(meta.get("namespace") or "", meta.get("name") or ""))
+        return known is not None and _is_of(known[0], mirror)
+
+    # -- being told --------------------------------------------------------------------------------
+
+    def hub_pod_is(
+        self, key: ObjectKey, hub_pod: JsonObject, target_namespace: str | None, *, now: float
+    ) -> Shift:
+        """Take note of a hub pod as it is."""
+        stamp = _stamp_of(hub_pod)._replace(
+            target_namespace=target_namespace, has_mirror=_has_mirror(hub_pod)
+        )
+        before = self._wishes.get(key)
+        if before is not None and before.stamp == stamp:
+            return Shift(wish=before, begun=frozenset(), ended=frozenset())
+        is_same_pod = before is not None and before.stamp.uid == stamp.uid
+        seen_at = before.seen_at if before is not None and is_same_pod else now
+        wish = Wish(stamp=stamp, keys=self._wants_of(hub_pod, stamp), seen_at=seen_at)
+        self._wishes[key] = wish
+        return self._shift(key, before, wish)
+
+    def _wants_of(self, hub_pod: JsonObject, stamp: Stamp) -> frozenset[CompanionKey]:
+        if stamp.target_namespace is None or stamp.is_over:
+            return frozenset()
+        keys = wants_of(
+            hub_pod, stamp.target_namespace, self._shared, brings_tokens=self._brings_tokens
+        )
+        # Nothing of a pod that is refused goes anywhere; asked last, for it costs most.
+        is_out = bool(keys) and not stamp.has_mirror and self._is_refused(hub_pod)
+        return frozenset() if is_out else keys
+
+    def hub_pod_is_gone(self, key: ObjectKey) -> Shift:
+        """Take note that a hub pod is no more."""
+        return self._shift(key, self._wishes.pop(key, None), None)
+
+    def mirror_is(self, key: ObjectKey, mirror: JsonObject | None) -> frozenset[CompanionKey]:
+        """Take note of a mirror as it is, None: no more; return what nobody wants any more."""
+        is_ours = mirror is not None and _is_of_scope(self._scope, mirror)
+        stamp = _stamp_of(mirror) if mirror is not None and is_ours else None
+        before = self._mirrors.get(key)
+        if (before[0] if before is not None else None) == stamp:
+            return frozenset()
+        places_before = before[1] if before is not None else frozenset()
+        places: frozenset[Place] = frozenset()
+        if mirror is None or stamp is None:
+            del self._mirrors[key]
+        else:
+            places = frozenset(
+                (kind, ObjectKey(key.namespace, name)) for kind, name in names_used(mirror)
+            )
+            self._mirrors[key] = (stamp, places)
+        for place in places:
+            self._by_place[place].add(key)
+        return self._leave(key, places_before - places)
+
+    def heard_of(self, key: CompanionKey) -> None:
+        """Take note that there is such a companion, so that its place leads to it."""
+        self._keys_at[self._place(key)] = key
+
+    def forget(self, key: CompanionKey) -> None:
+        """Forget a companion that is gone, and that nobody wants."""
+        self._keys_at.pop(self._place(key), None)
+
+    # -- keeping -----------------------------------------------------------------------------------
+
+    def _place(self, key: CompanionKey) -> Place:
+        return key.kind, name_of(self._scope, key)
+
+    def _shift(self, pod: ObjectKey, before: Wish | None, after: Wish | None) -> Shift:
+        old = before.keys if before is not None else frozenset()
+        new = after.keys if after is not None else frozenset()
+        begun = {key for key in new - old if not self.wants(key)}
+        for key in new - old:
+            self._by_key[key].add(pod)
+            self._of_object[key.kind, key.hub_key].add(key)
+            self.heard_of(key)
+        for key in old - new:
+            _discard(self._by_key, key, pod)
+            if key not in self._by_key:
+                _discard(self._of_object, (key.kind, key.hub_key), key)
+        ended = frozenset(key for key in old - new if not self.wants(key))
+        return Shift(wish=after, begun=frozenset(begun), ended=ended)
+
+    def _leave(self, mirror: ObjectKey, places: Iterable[Place]) -> frozenset[CompanionKey]:
+        ended = set()
+        for place in places:
+            _discard(self._by_place, place, mirror)
+            key = self._keys_at.get(place)
+            if key is not None and not self.wants(key):
+                ended.add(key)
+        return frozenset(ended)
+
+
+def _discard(index: dict[K, set[V]], name: K, member: V) -> None:
+    members = index.get(name)
+    if members is not None:
+        members.discard(member)
+        if not members:
+            del index[name]
+
+
+def _stamp_of(pod: JsonObject) -> Stamp:
+    return Stamp(
+        uid=uid_of(pod),
+        generation=_generation_of(pod),
+        debuggers=len(spec_of(pod).get("ephemeralContainers") or ()),
+        is_over=is_terminal(pod),
+    )
+
+
+def _generation_of(pod: JsonObject) -> int:
+    return int(metadata_of(pod).get("generation") or 0)
+
+
+def _is_of(stamp: Stamp, pod: JsonObject) -> bool:
+    return (stamp.uid, stamp.generation) == (uid_of(pod), _generation_of(pod))
+
+
+def _is_of_scope(scope: Scope, mirror: JsonObject) -> bool:
+    origin = origin_of(mirror)
+    return origin is not None and origin.scope == scope
+
+
+def _has_mirror(hub_pod: JsonObject) -> bool:
+    record = record_of(hub_pod)
+    return record is not None and bool(record.mirror_uid)

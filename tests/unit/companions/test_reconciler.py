@@ -1,0 +1,776 @@
+"""Companions of a virtual node between two clusters in memory, as its mirroring runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from federate.companions.keys import Kind, name_of
+from federate.companions.reconciler import LINGER_SECONDS
+from federate.companions.rules import CompanionRules
+from federate.errors import Forbidden, Rejected, ServerFault, Unreachable
+from federate.model.marks import COMPANION_LABEL
+from federate.model.objects import ObjectKey, condition_of, labels_of, spec_of
+from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS, SECRETS
+from tests.support.builders import pod
+from tests.support.clock import virtual_time
+from tests.support.companions import encoded
+from tests.support.companionworlds import CompanionWorld, needing
+from tests.support.fakeclient import Call, Delay, Fault, Refuse
+from tests.support.fakestore import Change, Eyes
+from tests.support.scene import ANCHOR, SCOPE, TARGET_NAMESPACE
+
+A, B = ObjectKey("default", "a"), ObjectKey("default", "b")
+CM, SECRET = Kind.CONFIGMAP, Kind.SECRET
+BOTH = ((CM, "settings"), (SECRET, "db"))
+
+
+def mirrored(world: CompanionWorld, key: ObjectKey) -> bool:
+    return world.mirror(key) is not None
+
+
+def reads(world: CompanionWorld, cluster: str) -> int:
+    calls = (world.hub if cluster == "hub" else world.target).calls
+    return sum(call.verb == "get" and call.resource in (CONFIGMAPS, SECRETS) for call in calls)
+
+
+@virtual_time
+async def test_c30_what_a_pod_refers_to_is_there_before_its_mirror() -> None:
+    """The mirror names companions, which have the hub's values, our marks, and the anchor."""
+    world = CompanionWorld()
+    world.give(CM, "settings", colour="blue")
+    world.give(SECRET, "db", password="hunter2")
+    seen_before_mirror: list[bool] = []
+
+    def look(call: Call) -> Fault | None:
+        if call.client == "target" and call.verb == "create" and call.resource == PODS:
+            seen_before_mirror.append(all(world.companion(*each) for each in BOTH))
+        return None
+
+    world.fault_of = look
+    async with world.running():
+        world.submit(needing("a", *BOTH))
+        assert await world.until(lambda: mirrored(world, A)) < 1.0
+        assert seen_before_mirror == [True]
+        assert world.values(CM, "settings") == {"colour": "blue"}
+        assert world.values(SECRET, "db") == {"password": encoded("hunter2")}
+        mirror = world.mirror(A)
+        assert mirror is not None
+        sources = spec_of(mirror)["containers"][0]["envFrom"]
+        names = {name_of(SCOPE, world.key_of(*each)).name for each in BOTH}
+        assert {next(iter(source.values()))["name"] for source in sources} == names
+        assert world.listed() == {"Secret default/db"}
+        made = world.companion(SECRET, "db")
+        assert made is not None
+        assert made["metadata"]["ownerReferences"][0]["uid"] == world.recorded_anchor()
+        assert not world.broken
+
+
+@virtual_time
+async def test_c30_many_pods_share_what_they_refer_to() -> None:
+    """Two hundred pods that share three objects cost three, and no read of contents a pod."""
+    world = CompanionWorld()
+    names = ((CM, "one"), (CM, "two"), (SECRET, "three"))
+    for kind, name in names:
+        world.give(kind, name, key="value")
+    async with world.running():
+        for number in range(200):
+            world.submit(needing(f"p{number}", *names))
+        await world.until(
+            lambda: all(mirrored(world, ObjectKey("default", f"p{n}")) for n in range(200))
+        )
+        await asyncio.sleep(30.0)
+        made = [call for call in world.target.writes() if call.resource in (CONFIGMAPS, SECRETS)]
+        creates = [call for call in made if call.verb == "create" and call.key != ANCHOR]
+        assert len(creates) == 3
+        assert reads(world, "hub") <= 9
+        assert reads(world, "target") <= 30  # of these some are of the ground
+        assert not world.broken
+
+
+@virtual_time
+async def test_secrets_are_never_listed_nor_watched_in_the_target() -> None:
+    """Nor listed on the hub; a watch there is for names that pods refer to, metadata only."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="hunter2")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(400.0)
+        for cluster in (world.hub, world.target):
+            verbs = {call.verb for call in cluster.calls if call.resource == SECRETS}
+            assert "list" not in verbs
+        assert "watch" not in {c.verb for c in world.target.calls if c.resource == SECRETS}
+
+
+@pytest.mark.parametrize("kind", [CM, SECRET])
+@virtual_time
+async def test_a_change_on_the_hub_arrives_at_once(kind: Kind) -> None:
+    """By one write, and what was added in the target by others does not stay."""
+    world = CompanionWorld()
+    world.give(kind, "x", a="1")
+    async with world.running():
+        world.submit(needing("a", (kind, "x")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(10.0)
+        before = len(world.target.writes())
+        world.give(kind, "x", b="2")
+        took = await world.until(lambda: "b" in (world.values(kind, "x") or {}))
+        print(f"{kind}: changed within {took:.2f} virtual seconds")
+        assert took < 1.0
+        assert "a" not in (world.values(kind, "x") or {})
+        assert len(world.target.writes()) == before + 1
+
+
+@virtual_time
+async def test_what_is_deleted_on_the_hub_is_deleted_in_the_target() -> None:
+    """Though a pod still refers to it: revoked is revoked. The list forgets it as well."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="hunter2")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(10.0)
+        world.take(SECRET, "db")
+        assert await world.until(lambda: world.companion(SECRET, "db") is None) < 1.0
+        await world.until(lambda: not world.listed())
+        world.give(SECRET, "db", password="other")
+        took = await world.until(lambda: world.companion(SECRET, "db") is not None)
+        assert took < 1.0
+        assert world.listed() == {"Secret default/db"}
+
+
+@virtual_time
+async def test_a_pod_does_not_wait_for_what_the_hub_lacks() -> None:
+    """A kubelet of the target says what is missing; it comes when the user makes it."""
+    world = CompanionWorld()
+    async with world.running():
+        world.submit(needing("a", *BOTH))
+        await world.until(lambda: mirrored(world, A))
+        assert world.companion(CM, "settings") is None
+        await asyncio.sleep(100.0)
+        world.give(CM, "settings", colour="red")
+        world.give(SECRET, "db", password="x")
+        assert await world.until(lambda: all(world.companion(*each) for each in BOTH)) < 1.0
+
+
+@virtual_time
+async def test_an_object_that_cannot_change_is_made_anew() -> None:
+    """Another type, or immutable values: deleted and made again under the same name."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="old")
+    with world.others():
+        world.hub.edit(SECRETS, ObjectKey("default", "db"), lambda o: o.update(immutable=True))
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        first = world.companion(SECRET, "db")
+        assert first is not None
+        assert first["immutable"] is True
+        world.take(SECRET, "db")
+        world.give(SECRET, "db", password="new")
+        await world.until(lambda: world.values(SECRET, "db") == {"password": encoded("new")})
+        second = world.companion(SECRET, "db")
+        assert second is not None
+        assert second["metadata"]["uid"] != first["metadata"]["uid"]
+        assert second["metadata"]["name"] == first["metadata"]["name"]
+
+
+@pytest.mark.parametrize("kind", [CM, SECRET])
+@virtual_time
+async def test_what_nobody_refers_to_any_more_goes(kind: Kind) -> None:
+    """A while after the last pod; one that comes meanwhile finds it there."""
+    world = CompanionWorld(is_brisk=True)
+    world.give(kind, "x", a="1")
+    async with world.running():
+        world.submit(needing("a", (kind, "x")).with_restart_policy("Never"))
+        await world.until(lambda: mirrored(world, A))
+        world.delete(A)
+        await world.until(lambda: not mirrored(world, A))
+        gone_at = world.clock()
+        await asyncio.sleep(LINGER_SECONDS / 2)
+        assert world.companion(kind, "x") is not None
+        world.submit(needing("b", (kind, "x")))
+        await world.until(lambda: mirrored(world, B))
+        await asyncio.sleep(2 * LINGER_SECONDS)
+        assert world.companion(kind, "x") is not None
+        world.delete(B)
+        await world.until(lambda: not mirrored(world, B))
+        gone_at = world.clock()
+        await world.until(lambda: world.companion(kind, "x") is None)
+        await world.until(lambda: not world.listed())
+        assert LINGER_SECONDS - 1.0 <= world.clock() - gone_at < LINGER_SECONDS + 10.0
+        await asyncio.sleep(5.0)
+        companions = world.comers.companions
+        assert companions.counts() == {}
+        assert companions.watches == 0
+        assert not companions._known and not companions._memories
+        assert not world.broken
+
+
+@virtual_time
+async def test_an_orphans_companions_stay_while_it_lives() -> None:
+    """A mirror that still runs may read its files: what it refers to is in use."""
+    world = CompanionWorld(with_nets=False)
+    world.give(SECRET, "db", password="x")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(1.0)
+        world.play(A, "Running")
+        await asyncio.sleep(1.0)
+        with world.others():
+            world.hub.delete_by_user(PODS, A, grace_seconds=0)
+        await asyncio.sleep(3 * LINGER_SECONDS)
+        assert mirrored(world, A)  # its kubelet takes its time
+        assert world.companion(SECRET, "db") is not None
+        world.kubelets_finish()
+        await world.until(lambda: world.companion(SECRET, "db") is None)
+
+
+@pytest.mark.parametrize("kind", [CM, SECRET])
+@virtual_time
+async def test_what_somebody_in_the_target_changed_or_deleted_comes_back(kind: Kind) -> None:
+    """A ConfigMap at once, for its changes are told; a Secret within five minutes."""
+    world = CompanionWorld()
+    world.give(kind, "x", a="1")
+    async with world.running():
+        world.submit(needing("a", (kind, "x")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(5.0)
+        world.admin_edits(kind, "x", lambda obj: obj["data"].update(LD_PRELOAD="evil"))
+        bound = 1.0 if kind is CM else 310.0
+        took = await world.until(
+            lambda: "LD_PRELOAD" not in (world.values(kind, "x") or {}), seconds=600.0
+        )
+        assert took < bound
+        await asyncio.sleep(400.0)
+        world.admin_deletes(kind, "x")
+        took = await world.until(lambda: world.companion(kind, "x") is not None, seconds=600.0)
+        print(f"{kind}: made again after {took:.1f} virtual seconds")
+        assert took < bound
+
+
+@virtual_time
+async def test_a_new_pod_finds_again_a_secret_that_was_deleted_in_the_target() -> None:
+    """Nothing tells of it, so whoever comes a minute later has it looked at first."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="x")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(70.0)
+        world.admin_deletes(SECRET, "db")
+        world.submit(needing("b", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, B))
+        assert world.companion(SECRET, "db") is not None
+
+
+@virtual_time
+async def test_c30_a_foreign_object_of_the_name_is_not_touched() -> None:
+    """The pod waits and says so; once it is gone the pod starts."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="x")
+    place = name_of(SCOPE, world.key_of(SECRET, "db"))
+    with world.others():
+        world.target.add(
+            SECRETS, {"metadata": {"namespace": place.namespace, "name": place.name}, "data": {}}
+        )
+        world.target.edit(
+            NAMESPACES,
+            ObjectKey("", TARGET_NAMESPACE),
+            lambda o: o["metadata"].update(
+                labels={"federate.dev/hub": SCOPE.hub_id},
+                annotations={"federate.dev/hub-namespace": "default"},
+            ),
+        )
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await asyncio.sleep(20.0)
+        assert not mirrored(world, A)
+        assert waits(world, A) == "NameTaken"
+        assert not labels_of(world.target.read(SECRETS, place)).get(COMPANION_LABEL)
+        with world.others():
+            world.target.delete_by_user(SECRETS, place)
+        await world.until(lambda: mirrored(world, A))
+
+
+def waits(world: CompanionWorld, key: ObjectKey) -> str:
+    """Why a hub pod says that it waits."""
+    found = world.hub_pod(key)
+    condition = condition_of(found or {}, "federate.dev/Mirrored") or {}
+    return str(condition.get("reason") or "")
+
+
+def said(world: CompanionWorld, key: ObjectKey) -> str:
+    found = world.hub_pod(key)
+    condition = condition_of(found or {}, "federate.dev/Mirrored") or {}
+    return str(condition.get("message") or "")
+
+
+def refusing(world: CompanionWorld, cluster: str, verb: str, error: Exception) -> None:
+    """Let requests about Secrets be refused until `fault_of` is taken away."""
+
+    def refuse(call: Call) -> Fault | None:
+        is_meant = (call.client, call.verb, call.resource) == (cluster, verb, SECRETS)
+        return Refuse(error) if is_meant else None  # type: ignore[arg-type]
+
+    world.fault_of = refuse
+
+
+@virtual_time
+async def test_a_pod_whose_secret_may_not_be_read_says_so() -> None:
+    """And starts within about a minute of the right being given."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="x")
+    refusing(world, "hub", "get", Forbidden('User "federate" cannot get secrets', status=403))
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: waits(world, A) == "CompanionUnreadable")
+        assert "cannot get secrets" in said(world, A)
+        await asyncio.sleep(200.0)
+        before = reads(world, "hub")
+        await asyncio.sleep(600.0)
+        assert reads(world, "hub") - before <= 12  # no storm
+        world.fault_of = None
+        assert await world.until(lambda: mirrored(world, A)) < 70.0
+
+
+@virtual_time
+async def test_c73_a_refusal_is_told_without_the_secrets_contents() -> None:
+    """A webhook that quotes the object does not get its values onto the hub, or into a log."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="hunter2-very-secret")
+    words = 'denied: value "hunter2-very-secret" is weak'
+    refusing(world, "target", "create", Forbidden(words, status=403))
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: waits(world, A) == "CompanionRefused")
+        assert "hunter2" not in said(world, A)
+        assert "not repeated" in said(world, A)
+        creates = [c for c in world.target.calls if c.verb == "create" and c.resource == SECRETS]
+        await asyncio.sleep(600.0)
+        creates = [c for c in world.target.calls if c.verb == "create" and c.resource == SECRETS]
+        gaps = [b.sent_at - a.sent_at for a, b in itertools.pairwise(creates)]
+        print(f"tried {len(creates)} times, gaps {[round(gap, 1) for gap in gaps]}")
+        assert gaps == sorted(gaps) or max(gaps) >= 300.0
+        assert len(creates) <= 10
+        world.fault_of = None
+        assert await world.until(lambda: mirrored(world, A), seconds=400.0) <= 301.0
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Forbidden("exceeded quota: count/secrets", status=403), "CompanionRefused"),
+        (Rejected("invalid: name", status=422), "CompanionRefused"),
+        (ServerFault("failed calling webhook", status=500), "CompanionRefused"),
+        (ServerFault("bad gateway", status=502), "CompanionComing"),
+    ],
+)
+@virtual_time
+async def test_why_the_target_does_not_take_it_is_told(error: Exception, reason: str) -> None:
+    """Refusals in the server's words; what may pass only when it lasts."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="hunter2")
+    refusing(world, "target", "create", error)
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: waits(world, A) == reason)
+        world.fault_of = None
+        await world.until(lambda: mirrored(world, A), seconds=400.0)
+
+
+@virtual_time
+async def test_a_change_that_is_undone_each_time_is_not_made_for_ever() -> None:
+    """A webhook or controller that fights gets a write every few minutes, not every moment."""
+    world = CompanionWorld()
+    world.give(CM, "x", a="1")
+    async with world.running():
+        world.submit(needing("a", (CM, "x")))
+        await world.until(lambda: mirrored(world, A))
+
+        async def fight() -> None:
+            while True:
+                await asyncio.sleep(0.2)
+                if (world.values(CM, "x") or {}).get("a") == "1":
+                    world.admin_edits(CM, "x", lambda obj: obj["data"].update(a="2"))
+
+        fighting = asyncio.create_task(fight())
+        before = len(world.target.writes())
+        await asyncio.sleep(1200.0)
+        fighting.cancel()
+        writes = len(world.target.writes()) - before
+        print(f"{writes} writes in 20 minutes of a fight")
+        assert 5 <= writes <= 15
+        world.submit(needing("b", (CM, "x")))
+        await world.until(lambda: mirrored(world, B), seconds=400.0)
+
+
+@virtual_time
+async def test_a_stripped_companion_is_taken_back() -> None:
+    """What has no marks nobody could find again: it is deleted by the uid of the reply."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="x")
+
+    def strip(obj: dict[str, object]) -> None:
+        obj["metadata"].pop("labels", None)  # type: ignore[attr-defined]
+
+    create = world.target.create
+
+    def stripping(resource, body, key=None):  # type: ignore[no-untyped-def]
+        if resource == SECRETS:
+            body = {**body, "metadata": {**body["metadata"], "labels": {}}}
+        return create(resource, body, key)
+
+    world.target.create = stripping  # type: ignore[method-assign]
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: waits(world, A) == "MarksRemoved")
+        await asyncio.sleep(1.0)
+        assert world.companion(SECRET, "db") is None
+        world.target.create = create  # type: ignore[method-assign]
+        await world.until(lambda: mirrored(world, A), seconds=400.0)
+
+
+@virtual_time
+async def test_c23_nothing_is_made_where_federate_was_uninstalled() -> None:
+    """With the anchor all companions go (garbage collection), and none comes back by itself."""
+    world = CompanionWorld()
+    for each in BOTH:
+        world.give(*each, key="value")
+    async with world.running():
+        world.submit(needing("a", *BOTH))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(2.0)
+        with world.others():
+            world.target.delete_by_user(CONFIGMAPS, ANCHOR)
+        world.controllers_act()
+        await asyncio.sleep(400.0)
+        assert world.companion(CM, "settings") is None
+        assert world.companion(SECRET, "db") is None
+
+
+@virtual_time
+async def test_pods_that_are_refused_bring_nothing_along() -> None:
+    """A Secret of a pod that will never run in the target does not travel there."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="x")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")).owned_by("DaemonSet", "agents"))
+        await asyncio.sleep(100.0)
+        assert world.companion(SECRET, "db") is None
+        assert reads(world, "hub") == 0
+
+
+@virtual_time
+async def test_shared_objects_are_left_to_the_target() -> None:
+    """What the target's operator shares is used by its own name, and not even read."""
+    world = CompanionWorld(companions=CompanionRules(shared=frozenset({(SECRET, "db")})))
+    world.give(SECRET, "db", password="x")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        mirror = world.mirror(A)
+        assert mirror is not None
+        assert spec_of(mirror)["containers"][0]["envFrom"][0]["secretRef"]["name"] == "db"
+        assert reads(world, "hub") == 0
+
+
+@virtual_time
+async def test_without_companions_pods_are_refused_as_before() -> None:
+    """Feature off: today's words, and no request about Secrets at all."""
+    world = CompanionWorld(companions=CompanionRules(are_made=False))
+    world.give(SECRET, "db", password="x")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: waits(world, A) == "CompanionMissing")
+        await asyncio.sleep(100.0)
+        assert not [c for c in (*world.hub.calls, *world.target.calls) if c.resource == SECRETS]
+
+
+@virtual_time
+async def test_an_unreachable_target_keeps_what_is_known() -> None:
+    """Nothing is planned meanwhile; what changed on the hub arrives when it is back."""
+    world = CompanionWorld()
+    world.give(CM, "x", a="1")
+    async with world.running():
+        world.submit(needing("a", (CM, "x")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(5.0)
+        world.target_reachable = False
+        world.target.is_down = True
+        world.give(CM, "x", a="2")
+        await asyncio.sleep(120.0)
+        world.target.come_up()
+        world.target_reachable = True
+        world.process.wake_all()
+        took = await world.until(lambda: world.values(CM, "x") == {"a": "2"})
+        print(f"arrived {took:.1f} s after the target was back")
+
+
+@virtual_time
+async def test_the_next_process_finds_what_the_last_one_left() -> None:
+    """Companions that nobody wants any more are found by marks and list, and removed."""
+    world = CompanionWorld(is_brisk=True)
+    for each in BOTH:
+        world.give(*each, key="value")
+    async with world.running():
+        world.submit(needing("a", *BOTH).with_restart_policy("Never"))
+        await world.until(lambda: mirrored(world, A))
+        world.delete(A)
+        await world.until(lambda: not mirrored(world, A))
+        world.kill()
+        await asyncio.sleep(5.0)
+        assert world.processes == 2
+        await world.until(lambda: not any(world.companion(*e) for e in BOTH), seconds=300.0)
+        await world.until(lambda: not world.listed())
+        assert not world.broken
+
+
+@virtual_time
+async def test_a_pod_without_references_costs_nothing() -> None:
+    """No request about ConfigMaps or Secrets beyond those of the ground."""
+    world = CompanionWorld()
+    async with world.running():
+        world.submit(pod("a"))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(100.0)
+        assert reads(world, "hub") == 0
+        assert world.comers.companions.asked() == 0
+
+
+@pytest.mark.parametrize("kind", [CM, SECRET])
+@virtual_time
+async def test_a_change_that_comes_while_another_is_under_way_is_not_lost(kind: Kind) -> None:
+    """The target is slow; what it has in the end is what the hub has."""
+    world = CompanionWorld()
+    world.give(kind, "x", a="1")
+    async with world.running():
+        world.submit(needing("a", (kind, "x")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(5.0)
+        world.target.latency_seconds = 1.0
+        for value in ("2", "3", "4"):
+            world.give(kind, "x", a=value)
+            await asyncio.sleep(0.7)
+        wanted = encoded("4") if kind is SECRET else "4"
+        assert await world.until(lambda: world.values(kind, "x") == {"a": wanted}) < 15.0
+
+
+@virtual_time
+async def test_c51_what_a_pod_wants_that_no_event_told_of_is_not_deleted() -> None:
+    """The complete listing shows the pod, though the watch is deaf."""
+    world = CompanionWorld(is_brisk=True, with_nets=False)
+    world.give(SECRET, "db", password="x")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")).with_restart_policy("Never"))
+        await world.until(lambda: mirrored(world, A))
+        world.delete(A)
+        await world.until(lambda: not mirrored(world, A))
+        await asyncio.sleep(5.0)
+        for watching in list(world.hub.store.watches):
+            if getattr(watching, "resource", None) == PODS:
+                watching.messages = asyncio.Queue()
+        world.submit(needing("b", (SECRET, "db")))
+        await asyncio.sleep(3 * LINGER_SECONDS)
+        assert world.companion(SECRET, "db") is not None
+
+
+@virtual_time
+async def test_c5_nothing_is_deleted_in_a_cluster_that_is_not_the_target() -> None:
+    """Where it cannot be confirmed, a revoked Secret waits for a better day."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="x")
+    sure = [True]
+
+    async def confirm() -> None:
+        if not sure[0]:
+            raise Unreachable("another cluster answers")
+
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(5.0)
+        companions = world.comers.companions
+        companions._ports = replace(companions._ports, confirm_target=confirm)
+        sure[0] = False
+        world.take(SECRET, "db")
+        await asyncio.sleep(30.0)
+        assert world.companion(SECRET, "db") is not None
+        sure[0] = True
+        await world.until(lambda: world.companion(SECRET, "db") is None)
+
+
+@virtual_time
+async def test_c70_who_leads_no_more_writes_nothing() -> None:
+    """The fence is asked before each write; the process ends with it."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", a="1")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(5.0)
+        first = world.process
+        first.close_fence()
+        world.give(SECRET, "db", a="2")
+        await world.until(lambda: world.process is not first)
+        assert not [call for call in world.target.writes() if call.is_unlawful]
+        await world.until(lambda: world.values(SECRET, "db") == {"a": encoded("2")})
+
+
+@virtual_time
+async def test_a_name_taken_off_the_list_is_put_on_it_again() -> None:
+    """Somebody edits the anchor; the Secret can be found again all the same."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", a="1")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(5.0)
+        with world.others():
+            world.target.edit(CONFIGMAPS, ANCHOR, lambda obj: obj.update(data={"README": "x"}))
+        assert await world.until(lambda: world.listed() == {"Secret default/db"}) < 1.0
+
+
+@virtual_time
+async def test_a_virtual_node_that_is_left_makes_nothing_new() -> None:
+    """And what no mirror refers to goes without lingering."""
+    world = CompanionWorld(is_brisk=True)
+    world.give(SECRET, "db", a="1")
+    world.give(CM, "settings", a="1")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")).with_restart_policy("Never"))
+        await world.until(lambda: mirrored(world, A))
+        companions = world.comers.companions
+        companions._ports = replace(companions._ports, leaving=lambda: True)
+        world.submit(needing("b", (CM, "settings")))
+        world.delete(A)
+        await world.until(lambda: not mirrored(world, A))
+        assert await world.until(lambda: world.companion(SECRET, "db") is None) < 35.0
+
+
+@virtual_time
+async def test_what_cannot_be_a_name_is_never_asked_for() -> None:
+    """API servers do not check the names in volumes: one may be a path."""
+    world = CompanionWorld()
+    evil = "../../kube-system/secrets/admin"
+    async with world.running():
+        world.submit(
+            pod("a").with_spec(
+                containers=[{"name": "main", "image": "busybox"}],
+                volumes=[{"name": "v", "secret": {"secretName": evil}}],
+            )
+        )
+        await world.until(lambda: mirrored(world, A))
+        assert not [call for call in world.hub.calls if evil in call.key.name]
+        assert not [call for call in world.target.calls if evil in call.key.name]
+
+
+def values_at_birth(world: CompanionWorld, kind: Kind, name: str) -> dict[str, str]:
+    """What each mirror found in a companion when it was made, by the mirror's name."""
+    found: dict[str, str] = {}
+
+    def look(change: Change) -> None:
+        if change.resource == PODS and change.old is None:
+            found[change.key.name] = next(iter((world.values(kind, name) or {}).values()), "")
+
+    world.target.store.watches.append(Eyes(look))
+    return found
+
+
+@virtual_time
+async def test_a_new_pod_starts_with_what_an_unwatched_object_is_now() -> None:
+    """Nothing tells of its changes, so it is read again before the mirror is made."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", a="1")
+    found = values_at_birth(world, SECRET, "db")
+    refusing(world, "hub", "watch", Forbidden("cannot watch", status=403))
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(10.0)
+        world.give(SECRET, "db", a="2")
+        world.submit(needing("b", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, B))
+        assert found["b"] == encoded("2")
+
+
+@virtual_time
+async def test_pods_that_come_after_a_change_wait_for_the_change() -> None:
+    """Though the target takes its time with it: the environment is read once."""
+    world = CompanionWorld()
+    world.give(CM, "settings", a="1")
+    found = values_at_birth(world, CM, "settings")
+    async with world.running():
+        world.submit(needing("a", (CM, "settings")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(10.0)
+        world.fault_of = lambda call: (
+            Delay(3.0) if call.verb == "patch" and call.resource == CONFIGMAPS else None
+        )
+        world.give(CM, "settings", a="2")
+        await asyncio.sleep(0.1)
+        world.submit(needing("b", (CM, "settings")))
+        await world.until(lambda: mirrored(world, B))
+        assert found == {"a": "1", "b": "2"}
+
+
+@virtual_time
+async def test_contents_are_not_kept_among_the_anchors() -> None:
+    """Companions carry the labels of anchors, and are shown without what is in them."""
+    world = CompanionWorld()
+    world.give(CM, "settings", a="1")
+    async with world.running():
+        world.submit(needing("a", (CM, "settings")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(1.0)
+        assert set(world.process.mirroring.anchors.keys()) == {ANCHOR}
+        shown = list(world.comers.companions.configmaps.values())
+        assert len(shown) == 1
+        assert "data" not in shown[0]
+
+
+@virtual_time
+async def test_a_foreign_object_that_nobody_waits_for_any_more_is_left_alone() -> None:
+    """It has the name of what would stand for a Secret; with the pod our interest in it ends."""
+    world = CompanionWorld(is_brisk=True)
+    world.give(SECRET, "db", password="x")
+    place = name_of(SCOPE, world.key_of(SECRET, "db"))
+    async with world.running():
+        world.submit(needing("b"))
+        await world.until(lambda: mirrored(world, B))
+        with world.others():
+            metadata = {"namespace": place.namespace, "name": place.name}
+            world.target.add(SECRETS, {"metadata": metadata, "data": {}})
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: waits(world, A) == "NameTaken")
+        world.delete(A)
+        await asyncio.sleep(3 * LINGER_SECONDS)
+        before = reads(world, "target")
+        await asyncio.sleep(300.0)
+        assert reads(world, "target") == before
+        assert world.target.find(SECRETS, place) is not None
+        assert not world.broken
+
+
+@virtual_time
+async def test_a_finalizer_in_the_target_is_waited_for() -> None:
+    """What is revoked while somebody there holds it is gone for new pods, and comes back anew."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", a="1")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        world.admin_edits(SECRET, "db", lambda o: o["metadata"].update(finalizers=["x/y"]))
+        world.admin_deletes(SECRET, "db")
+        await asyncio.sleep(70.0)
+        world.submit(needing("b", (SECRET, "db")))
+        await world.until(lambda: waits(world, B) == "CompanionEnding")
+        world.admin_edits(SECRET, "db", lambda o: o["metadata"].pop("finalizers"))
+        with world.others():
+            world.target.store.remove(SECRETS, name_of(SCOPE, world.key_of(SECRET, "db")))
+        assert await world.until(lambda: mirrored(world, B)) < 10.0
