@@ -1,0 +1,375 @@
+"""Tokens and news of Services for the pods of one virtual node: made, kept fresh, removed (C31).
+
+Events become keys of a queue of its own; workers let `issuing` carry out what is planned for each,
+one key in one hand. A pod holds until what is issued for it stands in the target. What is not yet
+due is asked for again when it is: before a token grows old, and now and then to see whether all is
+as it was left. Whatever fails is tried again until it succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from federate.cluster.reflector import Reflector
+from federate.cluster.store import Change, Store
+from federate.companions.environment import service_environment
+from federate.companions.holding import Hold
+from federate.companions.identity import issues_for
+from federate.companions.issued import LINKED, IssuedKey, IssuedKind, issued_in
+from federate.companions.issuing import (
+    LINGER_SECONDS,
+    IssueMemory,
+    IssueRound,
+    IssueTools,
+    IssueWishes,
+)
+from federate.companions.steps import Rest, Standing
+from federate.errors import FederateError, Unreachable
+from federate.flow.controller import Again, Controller, Done, Outcome
+from federate.flow.workqueue import Lane, WorkQueue
+from federate.model.marks import record_of
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    key_of,
+    metadata_of,
+    spec_of,
+    uid_of,
+)
+from federate.model.pods import is_terminal
+from federate.model.reasons import PodReason
+from federate.model.resources import SERVICES
+
+log = structlog.stdlib.get_logger(__name__)
+
+LANE: Lane = "issue"
+WORKERS = 24
+"""Requests under way: a burst of a thousand pods asks for a thousand tokens before they start."""
+
+PASS_SECONDS = 60.0
+"""How often the lists are compared with what is wanted: what was left behind goes within this."""
+LOOK_SECONDS = 300.0
+"""How long it may go unnoticed that somebody in the target changed or removed what is issued."""
+REFUSED_SECONDS = 60.0
+"""How long a name that is taken, or an end that takes its time, is waited for."""
+SETTLE_SECONDS = 1.0
+"""How long changes of Services gather."""
+SYNC_SECONDS = 0.2
+"""How soon to look whether the Services are known by now; only at the start they are not."""
+LAG_SECONDS = 5.0
+"""How soon to look again where what is known of a pod, or the target, is behind."""
+SOONEST_SECONDS = 0.5
+"""A rest of a time is not waited for more closely: clocks round."""
+
+NAMESPACE_INDEX = "namespace"
+
+
+class EventPort(Protocol):
+    """Where Kubernetes Events about hub pods go; never blocks, never fails."""
+
+    def event(
+        self, regarding: JsonObject, *, reason: str, note: str, action: str, warning: bool = True
+    ) -> None:
+        """Note one Event; repeats are aggregated."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a hub pod needs to be issued, and all of it that decides."""
+
+    uid: str
+    is_over: bool
+    is_mirrored: bool
+    target_namespace: str | None
+    keys: frozenset[IssuedKey]
+
+
+def service_facts(service: JsonDict) -> JsonObject:
+    """Keep of a Service what pods are told."""
+    metadata, spec = metadata_of(service), spec_of(service)
+    return {
+        "metadata": {
+            name: metadata[name]
+            for name in ("namespace", "name", "uid", "resourceVersion")
+            if name in metadata
+        },
+        "spec": {name: spec[name] for name in ("clusterIP", "ports") if name in spec},
+    }
+
+
+class Issuer:
+    """What is issued for the pods of one virtual node. Start what `parts` names."""
+
+    def __init__(self, tools: IssueTools, events: EventPort) -> None:
+        self._tools = tools
+        self._ports = ports = tools.ports
+        self._events = events
+        self._wanted: dict[ObjectKey, _Wanted] = {}
+        self._pods_of: dict[IssuedKey, set[ObjectKey]] = {}
+        self._waiting: dict[IssuedKey, set[ObjectKey]] = {}
+        self._linked: dict[str, set[IssuedKey]] = {}
+        """Hub namespace -> what tells of its Services there."""
+        self._memories: dict[IssuedKey, IssueMemory] = {}
+        self.queue: WorkQueue[IssuedKey] = WorkQueue(
+            lanes=(LANE,),
+            clock=ports.clock,
+            random=ports.random,
+            fair_by=lambda key: key.namespace,
+        )
+        self.services = Store(
+            indexers={NAMESPACE_INDEX: lambda service: (key_of(service).namespace,)},
+            transform=service_facts,
+        )
+        self.services_reflector = Reflector(
+            ports.hub,
+            SERVICES,
+            self.services,
+            name="hub-services",
+            on_change=self._on_service,
+            clock=ports.clock,
+            jitter=ports.random.random,
+        )
+
+    def parts(self) -> Mapping[str, Callable[[], Coroutine[None, None, None]]]:
+        """Name what is run beside each other, each until cancelled."""
+        parts: dict[str, Callable[[], Coroutine[None, None, None]]] = {
+            "issuer": self.work,
+            "issuer-pass": self._pass_by,
+        }
+        if self._tools.rules.brings_tokens:
+            parts["hub-services"] = self.services_reflector.run
+        return parts
+
+    # -- asked and told ----------------------------------------------------------------------------
+
+    def hold(self, hub_pod: JsonObject, target_namespace: str) -> Hold | None:
+        """Say what of what is issued for a pod it still waits for; None: it may start.
+
+        It is issued because it is asked for here: pods that get no mirror are issued nothing.
+        """
+        keys = issues_for(self._tools.rules, hub_pod, target_namespace)
+        if not keys:
+            return None
+        pod = key_of(hub_pod)
+        self._note(pod, _wanted_of(hub_pod, target_namespace, frozenset(keys)))
+        rests = {key: self._rest_of(key) for key in keys}
+        coming = tuple(key for key, rest in rests.items() if not _is_told(rest))
+        stuck = tuple(
+            (key, rest.blocked) for key, rest in rests.items() if rest is not None and rest.blocked
+        )
+        for key in (*coming, *(key for key, _ in stuck)):
+            self._waiting.setdefault(key, set()).add(pod)
+        return Hold(coming=coming, stuck=stuck) if coming or stuck else None
+
+    def on_hub_pod(self, change: Change) -> None:
+        """Take note of what a hub pod needs now, and no longer."""
+        before = self._wanted.get(change.key)
+        self._note(change.key, self._derive(change.new, before) if change.new else None)
+
+    def _derive(self, hub_pod: JsonObject, before: _Wanted | None) -> _Wanted:
+        """Say what a pod needs: one with a mirror, or that asked for it before."""
+        state = _wanted_of(hub_pod, self._ports.target_namespace(hub_pod), frozenset())
+        if before is not None and replace(before, keys=frozenset()) == state:
+            return before
+        has_asked = before is not None and before.uid == state.uid and before.keys
+        if state.target_namespace is None or not (state.is_mirrored or has_asked):
+            return state
+        keys = issues_for(self._tools.rules, hub_pod, state.target_namespace)
+        return replace(state, keys=frozenset(keys))
+
+    def _note(self, pod: ObjectKey, after: _Wanted | None) -> None:
+        before = self._wanted.get(pod)
+        if before == after:
+            return
+        if after is None:
+            del self._wanted[pod]
+        else:
+            self._wanted[pod] = after
+        old = before.keys if before is not None else frozenset()
+        new = after.keys if after is not None else frozenset()
+        for key in new - old:
+            self._pods_of.setdefault(key, set()).add(pod)
+            if key.kind is IssuedKind.SERVICES and key.name == LINKED:
+                self._linked.setdefault(key.namespace, set()).add(key)
+        for key in old - new:
+            self._leave(key, pod)
+        self._enqueue(old ^ new)
+
+    def _leave(self, key: IssuedKey, pod: ObjectKey) -> None:
+        pods = self._pods_of.get(key, set())
+        pods.discard(pod)
+        if not pods:
+            self._pods_of.pop(key, None)
+            self._linked.get(key.namespace, set()).discard(key)
+        self._waiting.get(key, set()).discard(pod)
+
+    def on_anchor(self, change: Change) -> None:
+        """Have what stands in its namespace looked at, where the anchor became another one."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and uid_of(old) == uid_of(new):
+            return
+        namespace = change.key.namespace
+        self._enqueue(key for key in self._memories if key.target_namespace == namespace)
+
+    def wake_all(self) -> None:
+        """The target is back, or an operator spoke: everything is worth a look."""
+        self._enqueue({*self._memories, *self._pods_of})
+
+    def _on_service(self, change: Change) -> None:
+        for key in self._linked.get(change.key.namespace, ()):
+            self.queue.add_after(key, LANE, SETTLE_SECONDS)
+
+    def counts(self) -> Mapping[str, int]:
+        """Count tokens and news of Services by where they stand; overdue ones twice."""
+        now = self._ports.clock()
+        counted = Counter({"settled": 0, "coming": 0, "blocked": 0, "overdue": 0})
+        for key in self._pods_of:
+            memory = self._memories.get(key, IssueMemory())
+            counted["overdue"] += memory.is_overdue(now)
+            if memory.rest is None:
+                counted["coming"] += 1
+            else:
+                counted["blocked" if memory.rest.blocked else "settled"] += 1
+        return counted
+
+    # -- working -----------------------------------------------------------------------------------
+
+    async def work(self) -> None:
+        """Look after what is issued until cancelled."""
+        controller = Controller(
+            f"{self._tools.rules.scope.node_name}-issuer",
+            self.queue,
+            self._reconcile,
+            {LANE: WORKERS},
+            context={"kind": "Issued"},
+        )
+        await controller.run()
+
+    async def _pass_by(self) -> None:
+        """Find what nobody told of: left behind by a crash, or deleted while nobody looked."""
+        while True:
+            self._enqueue(self.left_behind())
+            await asyncio.sleep(PASS_SECONDS)
+
+    def left_behind(self) -> set[IssuedKey]:
+        """List what stands on the lists, and is needed by no pod that is known."""
+        scope = self._tools.rules.scope
+        anchors = [anchor for anchor in self._ports.anchors.values() if scope.owns(anchor)]
+        listed = {key for anchor in anchors for key in issued_in(scope, anchor)}
+        return {key for key in listed if key not in self._pods_of and not self._has_pod(key)}
+
+    def _has_pod(self, key: IssuedKey) -> bool:
+        """Tell whether tokens are of a pod that runs, of when identity was set otherwise."""
+        pod = self._ports.hub_pods.get(key.pod) if key.uid else None
+        return pod is not None and uid_of(pod) == key.uid and not is_terminal(pod)
+
+    async def _reconcile(self, key: IssuedKey, lane: Lane) -> Outcome:
+        instead = self._ports.admit()
+        if instead is not None:
+            return instead
+        memory = self._memories.setdefault(key, IssueMemory())
+        before = memory.rest
+        wishes = self._wishes(key)
+        if wishes is None:
+            return Again(SYNC_SECONDS)
+        if not self._ports.target_reachable():
+            self._tell_overdue(memory, wishes, Unreachable("the target does not answer"))
+            return Again(LAG_SECONDS)
+        try:
+            rest = await IssueRound(key, tools=self._tools, memory=memory, wishes=wishes).run()
+        except FederateError as error:
+            self._tell_overdue(memory, wishes, error)
+            raise
+        finally:
+            self._wake(key, before, memory.rest)
+        return self._outcome(key, memory, rest)
+
+    def _wishes(self, key: IssuedKey) -> IssueWishes | None:
+        """Say what is wanted of it now; None while that is not known yet."""
+        pods = self._pods_of.get(key, set())
+        if key.kind is IssuedKind.TOKENS:
+            hub_pod = next((self._ports.hub_pods.get(pod) for pod in pods), None)
+            is_there = hub_pod is not None and uid_of(hub_pod) == key.uid
+            return IssueWishes(hub_pod=hub_pod if is_there else None, is_wanted=is_there)
+        if not pods:
+            return IssueWishes(hub_pod=None, is_wanted=False)
+        has_links = key.name == LINKED
+        if has_links and not self.services_reflector.synced.is_set():
+            return None
+        advertised = self._tools.rules.advertised
+        if advertised is None:
+            return IssueWishes(hub_pod=None, is_wanted=False)
+        variables = service_environment(
+            self.services.by_index(NAMESPACE_INDEX, key.namespace) if has_links else (),
+            namespace=key.namespace,
+            has_links=has_links,
+            advertised=advertised,
+        )
+        return IssueWishes(hub_pod=None, is_wanted=True, variables=variables)
+
+    def _outcome(self, key: IssuedKey, memory: IssueMemory, rest: Rest) -> Outcome:
+        jitter = self._ports.random.uniform(0.8, 1.0)
+        if rest.standing is Standing.SETTLED:
+            due = memory.renew_at() - self._ports.clock()
+            return Again(max(SOONEST_SECONDS, min(due, LOOK_SECONDS * jitter)))
+        if rest.standing is Standing.BLOCKED:
+            return Again(REFUSED_SECONDS * jitter)
+        if key in self._pods_of:
+            return Again(LAG_SECONDS)
+        if memory.unwanted_since is not None:
+            lingered = self._ports.clock() - memory.unwanted_since
+            if lingered < LINGER_SECONDS:
+                return Again(max(SOONEST_SECONDS, LINGER_SECONDS - lingered))
+        # What cannot go yet stands on the list, and is met again by the next pass.
+        del self._memories[key]
+        self._waiting.pop(key, None)
+        return Done()
+
+    def _rest_of(self, key: IssuedKey) -> Rest | None:
+        memory = self._memories.get(key)
+        return memory.rest if memory is not None else None
+
+    def _wake(self, key: IssuedKey, before: Rest | None, after: Rest | None) -> None:
+        if after is None or after == before or not _is_told(after):
+            return
+        for pod in self._waiting.pop(key, set()):
+            self._ports.wake(pod)
+
+    def _enqueue(self, keys: Iterable[IssuedKey]) -> None:
+        for key in keys:
+            self.queue.add(key, LANE)
+
+    def _tell_overdue(self, memory: IssueMemory, wishes: IssueWishes, error: FederateError) -> None:
+        hub_pod = wishes.hub_pod
+        is_overdue = memory.is_overdue(self._ports.clock())
+        if hub_pod is None or memory.is_overdue_told or not is_overdue:
+            return
+        memory.is_overdue_told = True
+        self._events.event(
+            hub_pod,
+            reason=PodReason.TOKEN_OVERDUE,
+            note="a token of the pod is past most of its life and could not be renewed; tried "
+            f"again until it succeeds: {error}",
+            action="RenewToken",
+        )
+        log.warning("token overdue", pod=str(key_of(hub_pod)), error=str(error))
+
+
+def _is_told(rest: Rest | None) -> bool:
+    """Tell whether a pod that waits for it has an answer."""
+    return rest is not None and rest.standing is not Standing.ABSENT
+
+
+def _wanted_of(
+    hub_pod: JsonObject, target_namespace: str | None, keys: frozenset[IssuedKey]
+) -> _Wanted:
+    record = record_of(hub_pod)
+    is_mirrored = record is not None and bool(record.mirror_uid)
+    return _Wanted(uid_of(hub_pod), is_terminal(hub_pod), is_mirrored, target_namespace, keys)
