@@ -18,7 +18,7 @@ import structlog
 from federate.cluster.port import ClusterPort
 from federate.errors import LeadershipLost
 from federate.events.feed import EventFeed
-from federate.events.render import mirror_key_of, mirror_uid_of, render_event
+from federate.events.render import HubEvent, mirror_key_of, mirror_uid_of
 from federate.events.teller import Teller
 from federate.model.marks import record_of
 from federate.model.objects import JsonObject
@@ -30,7 +30,8 @@ MOST_CRASH_PAUSE_SECONDS = 300.0
 
 
 class EventRelay:
-    """Hands over what the feed brings; `hub_pod_of` finds the hub pod of a mirror's uid.
+    """Hands over what the feed brings; `hub_pod_of` finds the hub pod of a mirror's uid, `render`
+    makes of an Event of the target what that pod is told.
 
     The mirror must be, or have been until it went, the one on record on that hub pod. Each of the
     `namespaces` is watched by itself, "" stands for all at once; they are asked for by `parts`.
@@ -42,14 +43,14 @@ class EventRelay:
         hub_pod_of: Callable[[str], JsonObject | None],
         teller: Teller,
         *,
-        target_name: str,
+        render: Callable[[JsonObject, JsonObject], HubEvent],
         namespaces: Callable[[], Sequence[str]] = lambda: ("",),
         clock: Callable[[], float],
         now: Callable[[], datetime],
         random: Random,
     ) -> None:
         self._hub_pod_of = hub_pod_of
-        self._target_name = target_name
+        self._render = render
         self._teller = teller
         self._namespaces = namespaces
         self._feed_of = partial(
@@ -68,7 +69,7 @@ class EventRelay:
         record = record_of(hub_pod) if hub_pod is not None else None
         # Who may write Events in one namespace must not speak of pods of another by their uid.
         if hub_pod is not None and record is not None and record.mirror == mirror_key_of(event):
-            self._teller.tell(render_event(event, hub_pod, target_name=self._target_name))
+            self._teller.tell(self._render(event, hub_pod))
 
     def parts(self) -> Mapping[str, Callable[[], Coroutine[None, None, None]]]:
         """Name what is run until cancelled; only a lost lease ends it (LeadershipLost)."""

@@ -9,6 +9,7 @@ that are past, and both of kubectl's views read it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -33,6 +34,9 @@ KUBELET = "kubelet"
 
 Progress: TypeAlias = tuple[int, datetime]
 """Count, and when it was last seen: later words about the same Event have more of it."""
+
+WordsOf: TypeAlias = Callable[[JsonObject, str], Callable[[str], str]]
+"""Asked for a hub pod and the namespace of its mirror: puts texts into the hub's words (C30)."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -86,11 +90,18 @@ def count_of(event: JsonObject) -> int:
     return max(int(event.get("count") or 0), int(series.get("count") or 0), 1)
 
 
-def render_event(event: JsonObject, hub_pod: JsonObject, *, target_name: str) -> HubEvent:
+def render_event(
+    event: JsonObject,
+    hub_pod: JsonObject,
+    *,
+    target_name: str,
+    words: WordsOf = lambda hub_pod, target_namespace: str,
+) -> HubEvent:
     """Render what the hub pod is told: the target's words, count and times."""
     pod = key_of(hub_pod)
     key = ObjectKey(pod.namespace, event_name(pod.name, _digest(event, hub_pod)))
     count, last_at = count_of(event), last_seen_at(event)
+    said = words(hub_pod, mirror_key_of(event).namespace)
     regarding: JsonDict = {
         "apiVersion": PODS.group_version,
         "kind": PODS.kind,
@@ -107,7 +118,7 @@ def render_event(event: JsonObject, hub_pod: JsonObject, *, target_name: str) ->
         "involvedObject": regarding,
         "type": "Warning" if event.get("type") == "Warning" else "Normal",
         "reason": cut_word(event.get("reason") or ""),
-        "message": cut_note(event.get("message") or ""),
+        "message": cut_note(said(event.get("message") or "")),
         "count": count,
         "firstTimestamp": format_instant(first_seen_at(event)),
         "lastTimestamp": format_instant(last_at),

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from federate.cluster.port import ClusterPort
 from federate.cluster.store import Store
-from federate.errors import AlreadyExists, Forbidden, NotFound, NotOurs
+from federate.errors import AlreadyExists, Conflict, Forbidden, NotFound, NotOurs, Rejected
 from federate.mirror.steps import AnchorState
 from federate.model.instants import format_micro_instant
 from federate.model.marks import (
@@ -44,6 +44,7 @@ from federate.model.objects import (
     is_terminating,
     key_of,
     labels_of,
+    resource_version_of,
     uid_of,
 )
 from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
@@ -59,6 +60,9 @@ TERMINATING_WORDS = "is being terminated"
 object exists)."""
 QUOTA_WORDS = "exceeded quota"
 """What is said afterwards, so the namespace does not end."""
+
+IMMUTABLE_UID_WORDS = "metadata.uid"
+"""What an API server says of a patch that names another uid than the object's."""
 
 SERVICE_ACCOUNT_LOOKS = 10
 SERVICE_ACCOUNT_PAUSE_SECONDS = 0.1
@@ -358,6 +362,36 @@ class Ground:
                 )
             ticket.commit(anchor)
         return anchor
+
+    async def note(self, namespace: str, entries: Mapping[str, str | None], *, exact: bool) -> None:
+        """Write entries of the anchor's `data`, None takes one off: the list of Secrets there.
+
+        Others than federate may write entries too: each is a key of its own. `exact` takes the
+        anchor's version, as it is known here, for a precondition.
+
+        Raises:
+            Conflict: there is no such anchor any more, or (`exact`) it is of another version.
+            ClusterError: whatever the target answered.
+        """
+        key = self._anchor_key(namespace)
+        async with self._lock(namespace):
+            anchor = self.anchor(namespace)
+            if anchor is None:
+                raise Conflict("the anchor is not there", subject=f"configmap {key}")
+            metadata = {"uid": uid_of(anchor)}
+            if exact:
+                metadata["resourceVersion"] = resource_version_of(anchor)
+            patch = PatchBody(media_type=MERGE, body={"metadata": metadata, "data": dict(entries)})
+            with self._anchors.writing(key) as ticket:
+                self._fence()
+                try:
+                    ticket.commit(await self._target.patch(CONFIGMAPS, key, patch))
+                except NotFound as error:
+                    raise Conflict("the anchor is gone", subject=f"configmap {key}") from error
+                except Rejected as error:
+                    if IMMUTABLE_UID_WORDS not in error.detail:
+                        raise
+                    raise Conflict("it is another anchor", subject=f"configmap {key}") from error
 
     def _render_anchor(self, namespace: str) -> JsonDict:
         scope = self._rules.scope

@@ -13,7 +13,8 @@ The road of a hub pod, each line a function below:
     terminal             a mirror that still runs is stopped; nothing is ever started again
     living, mirrored     record the mirror, let it start, follow its deletion in the target,
                          project its status, take over what changed (`upkeep`)
-    living, no mirror    was there one on record? then it is lost. Else: intent, ground, create
+    living, no mirror    was there one on record? then it is lost. Else: ground, intent, wait for
+                         what comes along with it, create
 
 A mirror is created gated, and let go only when its uid is on record. So one that is not on record
 never ran: an intent that came to nothing is simply carried out again, and a create that arrives
@@ -23,10 +24,15 @@ late starts nothing (C20, C70).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 
+from federate.companions.holding import Hold
 from federate.mirror.dropped import dropped_fields
 from federate.mirror.refusal import (
     Refusal,
+    coming_refusal,
+    companion_refusal,
     refusal_of,
     unmapped_refusal,
     weakened_refusal,
@@ -60,6 +66,7 @@ from federate.mirror.upkeep import (
 from federate.model.instants import format_instant
 from federate.model.marks import LEAVING_ANNOTATION, MirrorRecord, origin_of, record_of
 from federate.model.objects import (
+    JsonDict,
     JsonObject,
     ObjectKey,
     condition_of,
@@ -80,6 +87,7 @@ from federate.model.pods import (
 )
 from federate.model.reasons import PodReason
 from federate.status.project import (
+    MIRRORED,
     disruption_marked_status,
     final_status,
     lost_status,
@@ -90,6 +98,9 @@ from federate.status.project import (
     with_update_rejected,
 )
 from federate.status.writing import HubWrite, plan_hub_write
+
+HELD_AGAIN = timedelta(seconds=60)
+"""How long a wake-up that was lost may keep a pod waiting."""
 
 _SILENT = "the target does not answer: what was heard of its pods is old"
 """Said again, it would undo what the hub's node controller says meanwhile (C45)."""
@@ -181,9 +192,7 @@ def _plan_last_word(
         record.mirror_uid or view.last_state is not None or has_started(hub_pod)
     )
     if ran and not is_terminal(hub_pod):
-        status = final_status(
-            hub_pod, view.last_state, rules.addresses, now=format_instant(view.now)
-        )
+        status = _final(view, rules, hub_pod)
         write = _write(view, hub_pod, status=status)
         if write is not None:
             return WriteHubPod(
@@ -227,7 +236,7 @@ def _plan_ending_mirror(
     if not view.target_reachable:
         return Nothing(reason=_SILENT)
     if not is_terminal(hub_pod):
-        status = project_status(hub_pod, mirror, rules.addresses)
+        status = _projected(rules, hub_pod, mirror)
         write = _write(view, hub_pod, status=status)
         if write is not None:
             return WriteHubPod(reason="status while ending", lane=Lane.STATUS, write=write)
@@ -308,7 +317,7 @@ def _mirrored_write(
     told: Refusal | None = None,
 ) -> HubWrite | None:
     """Write the mirror's status, and what `told` says of changes that are `refused`."""
-    status, now = project_status(hub_pod, mirror, rules.addresses), format_instant(view.now)
+    status, now = _projected(rules, hub_pod, mirror), format_instant(view.now)
     if dropped:
         status = with_dropped_fields(status, message=_told_dropped(rules, dropped), now=now)
     if told is not None:
@@ -325,6 +334,23 @@ def _mirrored_write(
         record=known,
         target=rules.target_name,
         target_node=node_name_of(mirror),
+    )
+
+
+def _projected(rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject) -> JsonDict:
+    words = rules.render.words(hub_pod, key_of(mirror).namespace)
+    return project_status(hub_pod, mirror, rules.addresses, words)
+
+
+def _final(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> JsonDict:
+    last_state = view.last_state
+    namespace = key_of(last_state).namespace if last_state is not None else ""
+    return final_status(
+        hub_pod,
+        last_state,
+        rules.addresses,
+        now=format_instant(view.now),
+        words=rules.render.words(hub_pod, namespace),
     )
 
 
@@ -444,7 +470,7 @@ def _plan_ended_unseen(
     doubt = _plan_end_in_doubt(view, last_state)
     if doubt is not None:
         return doubt
-    status = project_status(hub_pod, last_state, rules.addresses)
+    status = _projected(rules, hub_pod, last_state)
     write = _write(view, hub_pod, status=status)
     if write is None:
         return None
@@ -494,6 +520,19 @@ def _plan_create(
         return _plan_waiting(view, hub_pod, refusal)
     if view.anchor is not AnchorState.PRESENT:
         return PrepareGround(reason="the target namespace or its anchor is not there yet")
+    return _plan_on_ground(view, rules, hub_pod, key, record)
+
+
+def _plan_on_ground(
+    view: PodView,
+    rules: PlanRules,
+    hub_pod: JsonObject,
+    key: ObjectKey,
+    record: MirrorRecord | None,
+) -> Step:
+    hold = view.hold
+    if hold is not None and hold.blocked is not None:
+        return _plan_held(view, hub_pod, companion_refusal(hold.blocked))
     if record is None or record.mirror != key:
         # An intent by other rules than today's came to nothing: where a mirror is made is decided
         # here alone, for people can write the record too.
@@ -504,7 +543,28 @@ def _plan_create(
         if write is None:
             return Nothing(reason="the hub does not keep the intent: nothing may be created")
         return WriteHubPod(reason="intent before deed", lane=Lane.SYNC, write=write, intent=intent)
+    # Only now: the intent is written while companions come.
+    if hold is not None:
+        return _plan_coming(view, rules, hub_pod, hold)
     return CreateMirror(reason="the hub pod has no mirror")
+
+
+def _plan_coming(view: PodView, rules: PlanRules, hub_pod: JsonObject, hold: Hold) -> Step:
+    """Companions are on their way, for milliseconds as a rule: only a long wait is told."""
+    if view.now < view.hold_told_at:
+        return Nothing(reason="companions are on their way", again_at=view.hold_told_at)
+    refusal = coming_refusal(rules.target_name, hold)
+    said = (condition_of(hub_pod, MIRRORED) or {}).get("reason")
+    step = _plan_held(view, hub_pod, refusal)
+    if isinstance(step, WriteHubPod) and said == refusal.reason:
+        return replace(step, refusal=None)  # one Event, however many are waited for
+    return step
+
+
+def _plan_held(view: PodView, hub_pod: JsonObject, refusal: Refusal) -> Step:
+    """Say what is waited for. Whoever brings it wakes the pod; a look now and then is the net."""
+    step = _plan_waiting(view, hub_pod, refusal)
+    return replace(step, again_at=view.now + HELD_AGAIN) if isinstance(step, Nothing) else step
 
 
 def _why_not(
@@ -517,6 +577,7 @@ def _why_not(
     refusal = refusal_of(
         hub_pod,
         mirror_key=key,
+        rules=rules.render,
         allow_system_namespaces=rules.allow_system_namespaces,
     )
     if refusal is not None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from federate.cluster.port import ClusterPort
 from federate.cluster.store import Change, Store
+from federate.companions.holding import Hold
 from federate.flow.ratebound import RateBound
 from federate.mirror.ground import Ground
 from federate.mirror.refusal import Refusal
@@ -78,6 +79,9 @@ class PodPorts:
     on_orphan_deleted: Callable[[], None]
     leaving: Callable[[], bool] = lambda: False
     """Whether the virtual node is being left: then nothing new is mirrored."""
+    hold: Callable[[JsonObject, str], Hold | None] = lambda hub_pod, target_namespace: None
+    """What a hub pod's mirror, made in that namespace, would have to wait for; whoever brings it
+    wakes the pod."""
 
 
 @dataclass(slots=True)
@@ -88,6 +92,8 @@ class PodMemory:
     """When the intent of this process was written, as it stands on record."""
     last_state: JsonObject | None = None
     """The mirror as it was last seen before it vanished."""
+    held_since: datetime | None = None
+    """Since when companions of the pod are on their way."""
     stripped: JsonObject | None = None
     """A pod of our own making whose marks the target took off; it is still to be taken back."""
     weakened_by: str = ""
@@ -141,6 +147,17 @@ class PodMemories:
     def forget(self, hub_pod_uid: str) -> None:
         """Forget a hub pod that is gone."""
         self._by_uid.pop(hub_pod_uid, None)
+
+    def note_hold(self, hub_pod_uid: str, hold: Hold | None, *, now: datetime) -> datetime | None:
+        """Remember since when companions of a pod are on their way; None where none are."""
+        if hold is None or not hold.coming:
+            if hub_pod_uid in self._by_uid:
+                self._by_uid[hub_pod_uid].held_since = None
+            return None
+        memory = self.of(hub_pod_uid)
+        # A clock that was set back must not make it longer.
+        memory.held_since = min(memory.held_since or now, now)
+        return memory.held_since
 
     def prune(self) -> None:
         """Forget what belongs to no hub pod in the store."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from federate.companions.holding import Hold
+from federate.companions.references import references_of, unsupported_of
+from federate.companions.steps import Blocked
 from federate.errors import (
     ClusterError,
     Forbidden,
@@ -14,10 +17,11 @@ from federate.errors import (
     Throttled,
     Unreachable,
 )
+from federate.mirror.render import RenderRules
 from federate.model.marks import carries_marks
 from federate.model.naming import SYSTEM_NAMESPACES
 from federate.model.objects import JsonObject, ObjectKey, spec_of
-from federate.model.pods import is_daemonset_pod, needs_of
+from federate.model.pods import is_daemonset_pod
 from federate.model.reasons import PodReason
 
 
@@ -30,7 +34,11 @@ class Refusal:
 
 
 def refusal_of(
-    hub_pod: JsonObject, *, mirror_key: ObjectKey, allow_system_namespaces: bool = False
+    hub_pod: JsonObject,
+    *,
+    mirror_key: ObjectKey,
+    rules: RenderRules,
+    allow_system_namespaces: bool = False,
 ) -> Refusal | None:
     """Refuse what must not, or cannot yet, run in a target; None where nothing speaks against."""
     if carries_marks(hub_pod):
@@ -50,13 +58,43 @@ def refusal_of(
             reason=PodReason.SYSTEM_NAMESPACE_REFUSED,
             message=f"pods are not run in the target's system namespace {mirror_key.namespace}",
         )
-    needs = needs_of(spec_of(hub_pod))
+    needs = needs_of(spec_of(hub_pod), rules)
     if needs:
         return Refusal(
             reason=PodReason.COMPANION_MISSING,
             message="the pod needs what federate does not bring to a target: " + ", ".join(needs),
         )
     return None
+
+
+def needs_of(spec: JsonObject, rules: RenderRules) -> tuple[str, ...]:
+    """Say in words what of the hub a spec leans on, and does not find in the target; sorted.
+
+    Optional references count: a mirror may never point at a target object that is not ours, present
+    or not.
+    """
+    brings_tokens = rules.brings_tokens
+    found = set(
+        unsupported_of(spec, brings_tokens=brings_tokens, travelling_tokens=rules.travelling_tokens)
+    )
+    if rules.scope is None:
+        references = references_of(spec, brings_tokens=brings_tokens)
+        found.update(f'{named.kind} "{named.name}"' for named in references)
+    return tuple(sorted(found))
+
+
+def companion_refusal(blocked: Blocked) -> Refusal:
+    """Say what keeps a companion from coming, and so the pod from starting."""
+    return Refusal(reason=blocked.reason, message=blocked.message)
+
+
+def coming_refusal(target_name: str, hold: Hold) -> Refusal:
+    """Say that a companion is long in coming: the first of them, so that words seldom change."""
+    return Refusal(
+        reason=PodReason.COMPANION_COMING,
+        message=f"{hold.coming[0]} is not in {target_name} yet: it is waited for, hub or target "
+        "answer slowly",
+    )
 
 
 def unmapped_refusal(target_name: str, namespace: str) -> Refusal:
@@ -166,6 +204,21 @@ def debugger_refusal(needs: Mapping[str, Sequence[str]]) -> Refusal:
         reason=PodReason.COMPANION_MISSING,
         message=f"not every debug container was added to the mirror: {told}",
     )
+
+
+def held_debugger_refusal(target_name: str, holds: Mapping[str, Hold]) -> Refusal:
+    """Say which debug containers wait for what they refer to."""
+    told = {name: _held(target_name, hold) for name, hold in holds.items()}
+    return Refusal(
+        reason=next(iter(told.values())).reason,
+        message="not every debug container was added to the mirror: "
+        + "; ".join(f"{name}: {refusal.message}" for name, refusal in told.items()),
+    )
+
+
+def _held(target_name: str, hold: Hold) -> Refusal:
+    blocked = hold.blocked
+    return coming_refusal(target_name, hold) if blocked is None else companion_refusal(blocked)
 
 
 def weakened_debugger_refusal(fields: Mapping[str, Sequence[str]]) -> Refusal:

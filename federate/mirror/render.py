@@ -3,6 +3,9 @@
 The mirror's spec is the *whole* hub spec less a deny list, never an allow list: a field of a newer
 Kubernetes travels without anybody adding it here. A test made from the API schema proves each
 field. Deciding twice on the same input gives the same object.
+
+What is left of it points at companions instead of the hub's objects (C30), and tells facts of the
+hub pod instead of the mirror's (C32).
 """
 
 from __future__ import annotations
@@ -10,10 +13,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
+from federate.companions.downward import facts_read, with_hub_facts
+from federate.companions.keys import Kind
+from federate.companions.places import CONTAINERS
+from federate.companions.rewrite import renaming, with_companion_names
+from federate.companions.words import Words, as_said, hub_words
 from federate.mirror.applied import (
     Part,
     changeable,
@@ -25,6 +33,7 @@ from federate.model.marks import (
     PREFIX,
     RECORDED_GATE,
     Origin,
+    Scope,
     parsed_once,
 )
 from federate.model.objects import (
@@ -78,10 +87,33 @@ NOT_VIRTUAL: JsonObject = {
 """Keeps a mirror off every virtual node, so that mirrors of mirrors cannot arise (C3)."""
 
 
+class Identity(Protocol):
+    """Who the containers of a mirror are, where that is not nobody (C31)."""
+
+    @property
+    def brings_tokens(self) -> bool:
+        """Whether the hub's service account tokens come along."""
+
+    @property
+    def travelling_tokens(self) -> bool:
+        """Whether a token that a pod's own volume asks for is there, of whichever cluster."""
+
+    def dress(self, spec: JsonObject, hub_pod: JsonObject) -> JsonDict:
+        """Return a copy of a mirror's spec, or of a part of one, with tokens and service account.
+
+        It is given what the hub pod's token volumes became: all but their tokens is the target's.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderRules:
     """What differs between targets in how a mirror is rendered."""
 
+    scope: Scope | None = None
+    """The virtual node whose companions come along; None where none do."""
+    shared: frozenset[tuple[Kind, str]] = frozenset()
+    """Objects of the target that hub pods may use, by their own names."""
+    identity: Identity | None = None
     taint_keys: frozenset[str] = frozenset({VIRTUAL_NODE_TAINT_KEY})
     kept_node_keys: frozenset[str] = KEPT_NODE_KEYS
     keeps_names: bool = True
@@ -89,6 +121,32 @@ class RenderRules:
     denied_metadata_prefixes: Sequence[str] = field(
         default=("kubectl.kubernetes.io/last-applied-configuration",)
     )
+
+    @property
+    def brings_tokens(self) -> bool:
+        """Whether the hub's service account tokens come along."""
+        return self.identity is not None and self.identity.brings_tokens
+
+    @property
+    def travelling_tokens(self) -> bool:
+        """Whether a token that a pod's own volume asks for is there, of whichever cluster."""
+        return self.identity is not None and self.identity.travelling_tokens
+
+    def flows(self, key: str) -> bool:
+        """Tell whether a label or annotation of that key is on the mirror as on the hub pod."""
+        return not key.startswith((PREFIX, *self.denied_metadata_prefixes))
+
+    def words(self, hub_pod: JsonObject, target_namespace: str) -> Words:
+        """Return what puts the target's words about a mirror into the hub's."""
+        if self.scope is None:
+            return as_said
+        return hub_words(
+            self.scope,
+            hub_pod,
+            target_namespace,
+            shared=self.shared,
+            brings_tokens=self.brings_tokens,
+        )
 
 
 def render_mirror(
@@ -105,8 +163,10 @@ def render_mirror(
     a second time, never runs (C20, C70).
     """
     labels, annotations = flowing_metadata(hub_pod, rules)
+    spec = gated_spec(hub_pod, rules)
     own_annotations = {
         **origin.annotations(),
+        **facts_read(spec, hub_pod, rules.flows),
         MANAGED_KEYS_ANNOTATION: format_managed_keys(labels, annotations),
         **_creation_record(hub_pod, rules),
     }
@@ -129,7 +189,7 @@ def render_mirror(
                 }
             ],
         },
-        "spec": gated_spec(hub_pod, rules),
+        "spec": spec,
     }
 
 
@@ -170,14 +230,33 @@ def render_spec(hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
     spec: JsonDict = {
         key: copied(value) for key, value in hub_spec.items() if key not in NEVER_TRAVELS
     }
-    _drop_admission_tokens(spec)
+    if not rules.brings_tokens:
+        _drop_admission_tokens(spec)
     _set_or_drop(spec, "tolerations", kept_tolerations(spec, rules))
     _render_node_selector(spec, rules)
     _render_node_affinity(spec, rules)
     _render_hostname(spec, metadata_of(hub_pod).get("name", ""), rules)
     spec["automountServiceAccountToken"] = False
     spec["enableServiceLinks"] = False
-    return spec
+    return _as_the_target_reads_it(spec, hub_pod, rules)
+
+
+def _as_the_target_reads_it(spec: JsonDict, hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
+    """Let a spec, or a part of one, tell of the hub pod and point at what came along with it."""
+    told = with_hub_facts(spec, hub_pod, rules.flows)
+    if rules.scope is not None:
+        namespace: str = metadata_of(hub_pod).get("namespace") or ""
+        told = with_companion_names(told, renaming(rules.scope, namespace, rules.shared))
+    return told if rules.identity is None else rules.identity.dress(told, hub_pod)
+
+
+def rendered_debugger(container: JsonObject, hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
+    """Render a debug container: without the mount of a token volume that the mirror lacks."""
+    part: JsonDict = {"ephemeralContainers": [copied(container)]}
+    if not rules.brings_tokens:
+        _drop_token_mounts(part, admission_token_volumes(spec_of(hub_pod)))
+    rendered: JsonDict = _as_the_target_reads_it(part, hub_pod, rules)["ephemeralContainers"][0]
+    return rendered
 
 
 def _drop_admission_tokens(spec: JsonDict) -> None:
@@ -185,7 +264,11 @@ def _drop_admission_tokens(spec: JsonDict) -> None:
     if not token_volumes:
         return
     _set_or_drop(spec, "volumes", [v for v in spec["volumes"] if v["name"] not in token_volumes])
-    for kind in ("initContainers", "containers"):
+    _drop_token_mounts(spec, token_volumes)
+
+
+def _drop_token_mounts(spec: JsonDict, token_volumes: frozenset[str]) -> None:
+    for kind in CONTAINERS:
         for container in spec.get(kind) or ():
             mounts = container.get("volumeMounts") or ()
             kept = [m for m in mounts if not is_token_mount(m, token_volumes)]
@@ -278,12 +361,7 @@ def flowing_metadata(
 
 
 def _flowing(values: Mapping[str, str], rules: RenderRules) -> dict[str, str]:
-    return {
-        key: value
-        for key, value in values.items()
-        if not key.startswith(PREFIX)
-        and not any(key.startswith(prefix) for prefix in rules.denied_metadata_prefixes)
-    }
+    return {key: value for key, value in values.items() if rules.flows(key)}
 
 
 def format_managed_keys(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
@@ -318,8 +396,9 @@ def metadata_changes(
     labels, annotations = flowing_metadata(hub_pod, rules)
     managed_labels, managed_annotations = parse_managed_keys(mirror)
     label_changes = _changes(labels, labels_of(mirror), managed_labels)
+    facts = facts_read(spec_of(mirror), hub_pod, rules.flows)
     annotation_changes: dict[str, str | None] = _changes(
-        annotations, annotations_of(mirror), managed_annotations
+        {**annotations, **facts}, annotations_of(mirror), managed_annotations
     )
     record = format_managed_keys(labels, annotations)
     if annotations_of(mirror).get(MANAGED_KEYS_ANNOTATION) != record:

@@ -7,12 +7,14 @@ kept in memory (own attempts, last states) only ever makes it *surer*, never bol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 import structlog
 
 from federate.cluster.store import Change, Store
+from federate.companions.demand import target_namespace_of
+from federate.companions.holding import Hold
 from federate.errors import (
     AlreadyExists,
     ClusterError,
@@ -71,10 +73,12 @@ from federate.model.objects import (
     JsonDict,
     JsonObject,
     ObjectKey,
+    is_terminating,
     key_of,
+    spec_of,
     uid_of,
 )
-from federate.model.pods import node_name_of
+from federate.model.pods import is_terminal, node_name_of
 from federate.model.reasons import PodReason
 from federate.model.resources import PODS
 from federate.patch.document import PatchBody
@@ -189,12 +193,14 @@ class Round:
         uid = uid_of(hub_pod) if hub_pod is not None else ""
         memory = self._memories.peek(uid)
         record = record_of(hub_pod) if hub_pod is not None else None
+        mirrors = ports.mirrors.by_index(ORIGIN_INDEX, str(self._key))
+        hold = self._hold(hub_pod, mirrors) if hub_pod is not None else None
         return PodView(
             key=self._key,
             mirror_key=self._mirror_key,
             hub_pod=hub_pod,
             hub_pod_fresh=self._hub_pod_fresh,
-            mirrors=ports.mirrors.by_index(ORIGIN_INDEX, str(self._key)),
+            mirrors=mirrors,
             mirrors_fresh=self._mirrors_fresh,
             last_state=memory.last_state,
             attempt_open=record is not None
@@ -203,6 +209,8 @@ class Round:
             anchor=ports.ground.anchor_state(self._ground_namespace()),
             anchor_fresh=self._anchor_fresh,
             occupant=self._occupant,
+            hold=hold,
+            held_since=self._memories.note_hold(uid, hold, now=ports.now()),
             weakened_by=memory.weakened_by,
             unmarked=self._unmarked,
             target_reachable=ports.target_reachable(),
@@ -213,6 +221,14 @@ class Round:
             refused=memory.refused,
             now=ports.now(),
         )
+
+    def _hold(self, hub_pod: JsonObject, mirrors: Sequence[JsonObject]) -> Hold | None:
+        """Ask for what the pod waits for, where a mirror or a debug container may be made."""
+        is_over = is_terminating(hub_pod) or is_terminal(hub_pod)
+        if is_over or (mirrors and not spec_of(hub_pod).get("ephemeralContainers")):
+            return None
+        namespace = target_namespace_of(hub_pod, self._mirror_key)
+        return self._ports.hold(hub_pod, namespace) if namespace else None
 
     async def _execute(self, step: Step) -> None:
         """Carry out one step; the plan is asked for the next."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from typing import TypeAlias
 
+from federate.companions.holding import Hold
 from federate.mirror.refusal import Refusal
 from federate.mirror.render import RenderRules
 from federate.mirror.updates import Update
@@ -18,6 +19,9 @@ from federate.model.marks import MirrorRecord
 from federate.model.objects import JsonDict, JsonObject, ObjectKey
 from federate.status.project import Addresses
 from federate.status.writing import HubWrite
+
+HELD_TOLD_AFTER = timedelta(seconds=5)
+"""How long companions may be on their way before a pod says so: most are there sooner."""
 
 
 class Lane(StrEnum):
@@ -69,6 +73,10 @@ class PodView:
     anchor_fresh: bool = False
     occupant: bool = False
     """An object that is not ours has the mirror's name."""
+    hold: Hold | None = None
+    """What of the pod's companions is not in the target yet, where a mirror stands or shall."""
+    held_since: datetime | None = None
+    """Since when it is on its way; None where nothing is."""
     weakened_by: str = ""
     """Fields that the target dropped, without which the mirror would run weaker than asked."""
     unmarked: bool = False
@@ -85,6 +93,11 @@ class PodView:
     refused: Mapping[str, RefusedChange] = field(default_factory=dict)
     """Changes of the mirror that the target refused, by their kind."""
     now: datetime
+
+    @property
+    def hold_told_at(self) -> datetime:
+        """When the pod is to say that it waits for companions."""
+        return (self.held_since or self.now) + HELD_TOLD_AFTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

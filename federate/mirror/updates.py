@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from federate.companions.holding import Hold
+from federate.companions.references import wants_of
 from federate.mirror.applied import (
     CONTAINER_LISTS,
     Applied,
@@ -23,19 +25,25 @@ from federate.mirror.applied import (
     record_annotations,
 )
 from federate.mirror.dropped import dropped_fields
-from federate.mirror.refusal import Refusal, debugger_refusal, weakened_debugger_refusal
-from federate.mirror.render import RenderRules, applicable
+from federate.mirror.refusal import (
+    Refusal,
+    debugger_refusal,
+    needs_of,
+    weakened_debugger_refusal,
+)
+from federate.mirror.render import RenderRules, applicable, rendered_debugger
 from federate.model.marks import HUB_GENERATION_ANNOTATION
 from federate.model.objects import (
     JsonDict,
     JsonObject,
     annotations_of,
     fingerprint_of,
+    key_of,
+    metadata_of,
     resource_version_of,
     spec_of,
     uid_of,
 )
-from federate.model.pods import admission_token_volumes, is_token_mount, needs_of
 from federate.patch.document import STRATEGIC, PatchBody
 
 SUBRESOURCES: Mapping[Part, str] = {
@@ -61,6 +69,13 @@ class Update:
     """The hub pod's, where this is the last change that was missing of it."""
     refusal: Refusal | None = None
     """Why federate itself does not send it."""
+    holds: Mapping[str, Hold] = field(default_factory=dict)
+    """What debug containers wait for, by their names; until then it is not sent."""
+
+    @property
+    def is_kept_back(self) -> bool:
+        """Tell whether there is nothing to send."""
+        return self.refusal is not None or bool(self.holds)
 
     @property
     def fingerprint(self) -> str:
@@ -74,11 +89,12 @@ class Update:
 
 
 def pending_updates(
-    hub_pod: JsonObject, mirror: JsonObject, rules: RenderRules
+    hub_pod: JsonObject, mirror: JsonObject, rules: RenderRules, hold: Hold | None = None
 ) -> tuple[Update, ...]:
     """List what the mirror still lacks; empty where nothing changed since it was last applied.
 
-    Each is built on the mirror as it is: when one is carried out, ask again for the next.
+    Each is built on the mirror as it is: when one is carried out, ask again for the next. `hold` is
+    what the hub pod waits for.
     """
     generation = generation_of(hub_pod)
     if generation and generation == _applied_generation(mirror) and is_readable(mirror):
@@ -86,10 +102,13 @@ def pending_updates(
     recorded = parse_applied(mirror)
     wanted = applicable(hub_pod, rules)
     applied = recorded if recorded is not None else _assumed(hub_pod, mirror, wanted)
-    changes = tuple(_changes(applied, wanted, hub_pod, mirror))
+    changes = (
+        *_changes(applied, wanted, mirror),
+        *_debuggers(applied, hub_pod, mirror, rules, hold),
+    )
     if not changes:
         return _unrecorded({**wanted, Part.DEBUGGERS: applied[Part.DEBUGGERS]}, generation, mirror)
-    if len(changes) == 1 and changes[0].refusal is None:
+    if len(changes) == 1 and not changes[0].is_kept_back:
         # After it the mirror is as the hub pod of this generation wants it.
         return (replace(changes[0], generation=generation),)
     return changes
@@ -157,9 +176,7 @@ def _spoken_of(there: Any, wanted: Any) -> Any:
 # -- one part after the other ----------------------------------------------------------------------
 
 
-def _changes(
-    applied: Applied, wanted: Applied, hub_pod: JsonObject, mirror: JsonObject
-) -> Iterator[Update]:
+def _changes(applied: Applied, wanted: Applied, mirror: JsonObject) -> Iterator[Update]:
     """Yield what changed; after each, that part is applied as wanted and the others as before."""
     specs: Mapping[Part, JsonDict | None] = {
         Part.IMAGES: _images(applied[Part.IMAGES], wanted[Part.IMAGES]),
@@ -174,7 +191,6 @@ def _changes(
     for part, spec in specs.items():
         if spec is not None:
             yield _update(part, spec, {**applied, part: wanted[part]})
-    yield from _debuggers(applied, hub_pod, mirror)
 
 
 def _update(part: Part, spec: JsonDict, applied: Applied) -> Update:
@@ -266,32 +282,61 @@ def _identity(toleration: JsonObject) -> JsonDict:
     return {k: value for k, value in toleration.items() if k != "tolerationSeconds"}
 
 
-def _debuggers(applied: Applied, hub_pod: JsonObject, mirror: JsonObject) -> Iterator[Update]:
+def _debuggers(
+    applied: Applied, hub_pod: JsonObject, mirror: JsonObject, rules: RenderRules, hold: Hold | None
+) -> Iterator[Update]:
     """Debug containers (`kubectl debug`): added one by one, and never changed."""
     known: Sequence[Any] = applied[Part.DEBUGGERS]
     there = {c.get("name"): c for c in spec_of(mirror).get("ephemeralContainers") or ()}
-    new = [
-        rendered_debugger(container, spec_of(hub_pod))
+    new = {
+        container["name"]: container
         for container in spec_of(hub_pod).get("ephemeralContainers") or ()
         if container.get("name") not in known
-    ]
-    needs = {c["name"]: needs_of({"ephemeralContainers": [c]}) for c in new}
-    weaker = {c["name"]: _weaker(c, there.get(c["name"])) for c in new}
-    welcome = [c for c in new if not needs[c["name"]] and not weaker[c["name"]]]
-    for container in welcome:
+    }
+    rendered = {name: rendered_debugger(c, hub_pod, rules) for name, c in new.items()}
+    needs = {name: needs_of({"ephemeralContainers": [c]}, rules) for name, c in new.items()}
+    weaker = {name: _weaker(c, there.get(name)) for name, c in rendered.items()}
+    holds = {
+        name: held
+        for name, container in new.items()
+        if name not in there
+        and not needs[name]
+        and (held := _held(container, hub_pod, mirror, rules, hold)) is not None
+    }
+    for name, container in rendered.items():
+        if needs[name] or weaker[name] or name in holds:
+            continue
         # Each by itself: one that the target refuses must not hold up the next `kubectl debug`.
-        name = container["name"]
         spec = {} if name in there else {"ephemeralContainers": [container]}
         after = {**applied, Part.DEBUGGERS: [*known, name]}
         yield replace(_update(Part.DEBUGGERS, spec, after), what=f"{Part.DEBUGGERS} {name}")
     needy = {name: needed for name, needed in needs.items() if needed}
     if needy:
         yield Update(what=f"{Part.DEBUGGERS} with needs", refusal=debugger_refusal(needy))
+    if holds:
+        yield Update(what=f"{Part.DEBUGGERS} that wait", holds=holds)
     weakened = {name: paths for name, paths in weaker.items() if paths}
     if weakened:
         yield Update(
             what=f"{Part.DEBUGGERS} that run weaker", refusal=weakened_debugger_refusal(weakened)
         )
+
+
+def _held(
+    container: JsonObject,
+    hub_pod: JsonObject,
+    mirror: JsonObject,
+    rules: RenderRules,
+    hold: Hold | None,
+) -> Hold | None:
+    """Say what a debug container waits for, of all that its pod does."""
+    if hold is None:
+        return None
+    part = {
+        "metadata": {"namespace": metadata_of(hub_pod).get("namespace")},
+        "spec": {"ephemeralContainers": [container]},
+    }
+    return hold.only(wants_of(part, key_of(mirror).namespace, rules.shared))
 
 
 def _weaker(sent: JsonObject, there: JsonObject | None) -> Sequence[str]:
@@ -303,12 +348,3 @@ def _weaker(sent: JsonObject, there: JsonObject | None) -> Sequence[str]:
     if there is None:
         return ()
     return [field.path for field in dropped_fields(sent, there) if field.weakens]
-
-
-def rendered_debugger(container: JsonObject, hub_spec: JsonObject) -> JsonDict:
-    """Render a debug container: without the mount of a token volume that the mirror lacks."""
-    token_volumes = admission_token_volumes(hub_spec)
-    mounts = container.get("volumeMounts") or ()
-    kept = [mount for mount in mounts if not is_token_mount(mount, token_volumes)]
-    rendered = {name: value for name, value in container.items() if name != "volumeMounts"}
-    return {**rendered, "volumeMounts": kept} if kept else rendered

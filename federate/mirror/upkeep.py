@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from federate.mirror.refusal import Refusal
+from federate.mirror.refusal import Refusal, held_debugger_refusal
 from federate.mirror.render import metadata_changes
 from federate.mirror.steps import (
     Lane,
@@ -21,7 +21,7 @@ from federate.mirror.steps import (
     RefusedChange,
     UpdateMirror,
 )
-from federate.mirror.updates import pending_updates
+from federate.mirror.updates import Update, pending_updates
 from federate.model.objects import JsonObject, condition_of, fingerprint_of
 from federate.status.project import UPDATE_REJECTED
 
@@ -31,12 +31,14 @@ METADATA = "metadata"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """A change that the mirror lacks; without a step it is federate that refuses it."""
+    """A change that the mirror lacks; without a step it is federate that keeps it back."""
 
     kind: str
     fingerprint: str
     step: UpdateMirror | PatchMirror | None
     refusal: Refusal | None = None
+    again_at: datetime | None = None
+    """When a change that waits for companions is to be told, unless they are there by then."""
 
 
 def pending_changes(
@@ -44,15 +46,8 @@ def pending_changes(
 ) -> tuple[Pending, ...]:
     """List what changed in the hub pod and did not come to its mirror yet, the spec first."""
     pending = [
-        Pending(
-            kind=update.what,
-            fingerprint=update.fingerprint,
-            step=UpdateMirror(reason=f"{update.what} changed", mirror=mirror, update=update)
-            if update.refusal is None
-            else None,
-            refusal=update.refusal,
-        )
-        for update in pending_updates(hub_pod, mirror, rules.render)
+        _waiting(update, view, rules) if update.holds else _pending(update, mirror)
+        for update in pending_updates(hub_pod, mirror, rules.render, view.hold)
     ]
     changes = metadata_changes(hub_pod, mirror, rules.render)
     fingerprint = "" if changes is None else fingerprint_of(changes)
@@ -65,6 +60,31 @@ def pending_changes(
         )
         pending.append(Pending(kind=METADATA, fingerprint=fingerprint, step=step))
     return tuple(pending)
+
+
+def _pending(update: Update, mirror: JsonObject) -> Pending:
+    return Pending(
+        kind=update.what,
+        fingerprint=update.fingerprint,
+        step=UpdateMirror(reason=f"{update.what} changed", mirror=mirror, update=update)
+        if update.refusal is None
+        else None,
+        refusal=update.refusal,
+    )
+
+
+def _waiting(update: Update, view: PodView, rules: PlanRules) -> Pending:
+    """What cannot come is told at once, what is on its way only where that takes long."""
+    is_long = view.now >= view.hold_told_at
+    told = {n: hold for n, hold in update.holds.items() if is_long or hold.blocked is not None}
+    is_all_told = len(told) == len(update.holds)
+    return Pending(
+        kind=update.what,
+        fingerprint=update.fingerprint,
+        step=None,
+        refusal=held_debugger_refusal(rules.target_name, told) if told else None,
+        again_at=None if is_all_told else view.hold_told_at,
+    )
 
 
 def next_change(
@@ -93,9 +113,10 @@ def _refused(view: PodView, pending: Pending) -> RefusedChange | None:
 
 
 def next_try_at(view: PodView, pending: Sequence[Pending]) -> datetime | None:
-    """Say when a refused change is to be tried again."""
-    refused = [r for p in pending if (r := _refused(view, p)) is not None]
-    return min((r.again_at for r in refused), default=None)
+    """Say when a refused change is to be tried again, or a long wait to be told."""
+    refused = [r.again_at for p in pending if (r := _refused(view, p)) is not None]
+    waiting = [p.again_at for p in pending if p.again_at is not None]
+    return min((*refused, *waiting), default=None)
 
 
 def refusal_to_tell(view: PodView, pending: Sequence[Pending]) -> Refusal | None:

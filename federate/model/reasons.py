@@ -27,6 +27,7 @@ class PodReason(StrEnum):
     MIRROR_OUT_OF_SIGHT = "MirrorOutOfSight"
     # not yet
     PREDECESSOR_TERMINATING = "PredecessorTerminating"
+    COMPANION_COMING = "CompanionComing"
     COMPANION_ENDING = "CompanionEnding"
     TARGET_UNREACHABLE = "TargetUnreachable"
     TARGET_BUSY = "TargetBusy"
@@ -35,6 +36,8 @@ class PodReason(StrEnum):
     NAMESPACE_TERMINATING = "NamespaceTerminating"
     SERVICE_ACCOUNT_MISSING = "ServiceAccountMissing"
     # the target refuses
+    COMPANION_REFUSED = "CompanionRefused"
+    TOKEN_REFUSED = "TokenRefused"  # noqa: S105 (a reason)
     QUOTA_EXCEEDED = "QuotaExceeded"
     POD_SECURITY_REFUSED = "PodSecurityRefused"
     LIMIT_RANGE_REFUSED = "LimitRangeRefused"
@@ -46,6 +49,7 @@ class PodReason(StrEnum):
     FIELDS_DROPPED = "FieldsDropped"
     UPDATE_REJECTED = "UpdateRejected"
     UPDATE_NOT_SUPPORTED = "UpdateNotSupported"
+    TOKEN_OVERDUE = "TokenOverdue"  # noqa: S105 (a reason)
     MIRROR_UNSCHEDULABLE = "MirrorUnschedulable"
     DELETED_IN_TARGET = "DeletedInTarget"
     MIRROR_LOST = "MirrorLost"

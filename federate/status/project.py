@@ -7,8 +7,9 @@ but a deny list, so that fields of newer versions come along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from federate.model.marks import HUB_GENERATION_ANNOTATION, RECORDED_GATE
 from federate.model.objects import (
@@ -70,6 +71,10 @@ _STATUS_LISTS = (
 )
 
 
+Words: TypeAlias = Callable[[str], str]
+"""Puts what the target says about a mirror into the hub's words."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
     """Which addresses a hub pod shows: the virtual node's own, and (C47) the mirror's or none."""
@@ -78,7 +83,9 @@ class Addresses:
     reflect_pod_addresses: bool = False
 
 
-def project_status(hub_pod: JsonObject, mirror: JsonObject, addresses: Addresses) -> JsonDict:
+def project_status(
+    hub_pod: JsonObject, mirror: JsonObject, addresses: Addresses, words: Words | None = None
+) -> JsonDict:
     """Project the mirror's status onto the hub pod (C40)."""
     theirs = status_of(mirror)
     status: JsonDict = {k: v for k, v in theirs.items() if k not in NEVER_PROJECTED}
@@ -91,7 +98,34 @@ def project_status(hub_pod: JsonObject, mirror: JsonObject, addresses: Addresses
         status["conditions"] = conditions
     else:
         status.pop("conditions", None)
+    if words is not None:
+        _put_into_words(status, words)
     return status
+
+
+def _put_into_words(status: JsonDict, words: Words) -> None:
+    """Say in the hub's words what is said *about* the pod; a container's own last words stay."""
+    if status.get("message"):
+        status["message"] = words(status["message"])
+    if "conditions" in status:
+        status["conditions"] = [_told(c, words) for c in status["conditions"]]
+    for _, name in _STATUS_LISTS:
+        if name in status:
+            status[name] = [_waiting_told(s, words) for s in status[name]]
+
+
+def _told(holder: JsonDict, words: Words) -> JsonDict:
+    message = holder.get("message") or ""
+    told = words(message) if message else message
+    return holder if told == message else {**holder, "message": told}
+
+
+def _waiting_told(container_status: JsonDict, words: Words) -> JsonDict:
+    state = container_status.get("state") or {}
+    waiting = state.get("waiting")
+    if not waiting:
+        return container_status
+    return {**container_status, "state": {**state, "waiting": _told(waiting, words)}}
 
 
 def _project_addresses(status: JsonDict, addresses: Addresses) -> None:
@@ -277,7 +311,12 @@ def lost_status(hub_pod: JsonObject, *, message: str, now: str) -> JsonDict:
 
 
 def final_status(
-    hub_pod: JsonObject, last_state: JsonObject | None, addresses: Addresses, *, now: str
+    hub_pod: JsonObject,
+    last_state: JsonObject | None,
+    addresses: Addresses,
+    *,
+    now: str,
+    words: Words | None = None,
 ) -> JsonDict:
     """Status of a hub pod whose mirror is gone after a deletion that somebody asked for (C50).
 
@@ -285,7 +324,7 @@ def final_status(
     containers' end was told), the containers ended with a status unknown, as a kubelet says it.
     """
     if last_state is not None:
-        status = project_status(hub_pod, last_state, addresses)
+        status = project_status(hub_pod, last_state, addresses, words)
     else:
         status = owned_part(hub_pod)
     if status.get("phase") in ("Succeeded", "Failed"):

@@ -12,11 +12,9 @@ from dataclasses import replace
 import pytest
 
 from e2e.testbed.local import LocalCluster
-from federate.companions.downward import fact_annotations, with_hub_facts
-from federate.companions.keys import CompanionKey, Kind, name_of
+from federate.companions.keys import CompanionKey, Kind, companion_name, name_of
 from federate.companions.plan import plan_companion
 from federate.companions.render import size_bytes
-from federate.companions.rewrite import renaming, with_companion_names
 from federate.companions.steps import (
     CompanionView,
     CreateCompanion,
@@ -30,9 +28,19 @@ from federate.companions.steps import (
     Strike,
 )
 from federate.errors import NotFound, Rejected
-from federate.mirror.render import RenderRules, render_spec
-from federate.model.objects import JsonDict, JsonObject
+from federate.mirror.render import RenderRules, metadata_changes, render_mirror
+from federate.mirror.updates import pending_updates, update_patch
+from federate.model.marks import HUB_LABELS_ANNOTATION, Origin
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    annotations_of,
+    key_of,
+    uid_of,
+)
 from federate.model.resources import CONFIGMAPS, PODS
+from federate.patch.document import MERGE, PatchBody
 from tests.integration.test_reconciler_real import world_of
 from tests.support.realworld import RealWorld
 
@@ -231,20 +239,40 @@ async def test_the_target_takes_what_a_mirror_is_made_of(
         }
         body = {"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": spec}
         hub_pod = await world.hub.create(PODS, body, namespace=world.namespace, dry_run=True)
-        rendered = with_hub_facts(render_spec(hub_pod, RenderRules()), hub_pod, flows)
-        mirror = {
-            "metadata": {"name": "web", "annotations": fact_annotations(hub_pod, flows)},
-            "spec": with_companion_names(rendered, renaming(world.scope, world.namespace)),
-        }
-        made = await world.target.create(
-            PODS, mirror, namespace=world.target_namespace, dry_run=True
+        rules = RenderRules(scope=world.scope)
+        mirror = render_mirror(
+            hub_pod,
+            origin=Origin(scope=world.scope, pod=key_of(hub_pod), pod_uid=uid_of(hub_pod)),
+            mirror=ObjectKey(world.target_namespace, "web"),
+            anchor=await made_anchor(world),
+            rules=rules,
         )
+        made = await world.target.create(PODS, mirror, namespace=world.target_namespace)
         assert made["spec"]["volumes"] == mirror["spec"]["volumes"]
         assert made["spec"]["imagePullSecrets"] == mirror["spec"]["imagePullSecrets"]
+        assert metadata_changes(hub_pod, made, rules) is None
+        await _follow(world, hub_pod, made, rules)
 
 
-def flows(key: str) -> bool:
-    return not key.startswith("federate.dev/")
+async def _follow(world: RealWorld, hub_pod: JsonDict, made: JsonDict, rules: RenderRules) -> None:
+    """New labels and a debug container, as the target's API server takes them."""
+    hub_pod["metadata"]["labels"] = {"app": "api"}
+    changes = metadata_changes(hub_pod, made, rules)
+    patch = PatchBody(media_type=MERGE, body={"metadata": changes})
+    made = await world.target.patch(PODS, key_of(made), patch)
+    assert annotations_of(made)[HUB_LABELS_ANNOTATION] == 'app="api"'
+    assert metadata_changes(hub_pod, made, rules) is None
+    debug = {"name": "debug", "image": "busybox", "env": ENVIRONMENT}
+    hub_pod["spec"]["ephemeralContainers"] = [debug]
+    hub_pod["metadata"]["generation"] = 2
+    [update] = pending_updates(hub_pod, made, rules)
+    made = await world.target.patch(
+        PODS, key_of(made), update_patch(update, made), subresource=update.subresource
+    )
+    [added] = made["spec"]["ephemeralContainers"]
+    assert added["env"][:2] == [{"name": "A"}, {"name": "B"}]
+    generated = companion_name(world.scope, Kind.SECRET, ObjectKey(world.namespace, "a.b"))
+    assert added["env"][2]["valueFrom"]["secretKeyRef"] == {"name": generated, "key": "k"}
 
 
 async def test_no_server_takes_a_path_for_a_name(

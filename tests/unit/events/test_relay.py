@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ import structlog
 
 from federate.errors import LeadershipLost
 from federate.events.relay import EventRelay
-from federate.events.render import HubEvent
+from federate.events.render import HubEvent, render_event
 from federate.events.teller import Teller
 from federate.model.marks import RECORD_ANNOTATION, MirrorRecord
 from federate.model.objects import JsonObject, ObjectKey
@@ -52,7 +53,7 @@ def relay_of(notebook: Notebook, hub_pods: Mapping[str, JsonObject]) -> EventRel
         FakeCluster("target", virtual_loop().time).client(),
         hub_pods.get,
         notebook,
-        target_name="edge",
+        render=partial(render_event, target_name="edge"),
         clock=virtual_loop().time,
         now=lambda: datetime.now(UTC),
         random=Random(1),
@@ -117,7 +118,7 @@ async def test_c22_each_namespace_is_watched_by_itself() -> None:
         cluster.client(),
         lambda _uid: None,
         Notebook(),
-        target_name="edge",
+        render=partial(render_event, target_name="edge"),
         namespaces=lambda: ("team-a", "team-b"),
         clock=virtual_loop().time,
         now=lambda: datetime.now(UTC),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from federate.events.render import (
     mirror_uid_of,
     render_event,
 )
-from federate.model.objects import JsonDict, ObjectKey
+from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
 from federate.patch.document import MERGE
 from tests.support.builders import pod
 
@@ -186,3 +187,17 @@ def test_the_name_fits_a_long_pod_name() -> None:
     key = render_event(told(), longest, target_name="edge").key
     assert isinstance(key, ObjectKey)
     assert len(key.name) == 253
+
+
+def test_c30_names_of_companions_are_the_hubs() -> None:
+    """What puts them back is asked for this pod and its mirror's namespace; then it is cut."""
+    asked: list[tuple[str, str]] = []
+
+    def words(hub_pod: JsonObject, namespace: str) -> Callable[[str], str]:
+        asked.append((uid_of(hub_pod), namespace))
+        return lambda text: text.replace("db-x", "db")
+
+    said = 'MountVolume.SetUp failed for volume "v" : secret "db-x" not found'
+    found = render_event(told(message=said), HUB_POD, target_name="edge", words=words)
+    assert found.body["message"] == said.replace("db-x", "db")
+    assert asked == [("hub-uid", "hub-x-shop")]

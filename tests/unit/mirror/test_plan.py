@@ -13,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federate.cluster.store import Store
+from federate.companions.holding import Hold
+from federate.companions.keys import Kind
+from federate.companions.steps import Blocked
 from federate.mirror.plan import plan_pod
 from federate.mirror.ports import ORIGIN_INDEX, origin_index
-from federate.mirror.render import render_spec
+from federate.mirror.render import RenderRules, render_spec
 from federate.mirror.steps import (
     AnchorState,
     CreateMirror,
@@ -59,6 +62,7 @@ from federate.model.reasons import PodReason
 from federate.patch.document import STRATEGIC
 from federate.status.project import MIRRORED
 from tests.support.builders import PodBuilder, pod
+from tests.support.companions import key_for, target_name
 from tests.support.views import (
     NOW,
     OTHER_SCOPE,
@@ -246,6 +250,71 @@ def test_c45_a_pod_that_ends_while_its_target_is_silent_waits_for_its_last_word(
     assert isinstance(plan(view(hub, ending, target_reachable=False)), Nothing)
     longer = mirror().running().terminating(grace=60).build()
     assert isinstance(plan(view(hub, longer, target_reachable=False)), DeleteMirror)
+
+
+DB, TLS = (key_for(Kind.SECRET, name) for name in ("db", "tls"))
+TOO_LARGE = Blocked(reason="CompanionTooLarge", message="Secret default/db is larger than that")
+
+
+def test_c30_the_intent_is_written_while_companions_come() -> None:
+    """Then nothing is created, nor told, until they are there; each wait ends by itself."""
+    hold = Hold(coming=(DB, TLS))
+    hub = hub_pod().build()
+    step = plan(view(hub, hold=hold, held_since=NOW))
+    assert isinstance(step, WriteHubPod)
+    assert step.intent is not None
+    intended = view(intending(hub_pod()).build(), attempt_open=True, hold=hold, held_since=NOW)
+    waiting = plan(intended)
+    assert isinstance(waiting, Nothing)
+    assert waiting.again_at == NOW + timedelta(seconds=5)
+    assert plan(replace(intended, hold=None)) == CreateMirror(reason="the hub pod has no mirror")
+
+
+def test_c30_companions_that_are_long_in_coming_are_told_once() -> None:
+    """The first of them, and one Event, whichever of them it is in the end."""
+    hub = intending(hub_pod()).build()
+    seen = view(hub, attempt_open=True, hold=Hold(coming=(DB, TLS)))
+    seen = replace(seen, held_since=NOW - timedelta(seconds=5))
+    step = plan(seen)
+    assert refusal_reason(step) == "CompanionComing"
+    said = outcome(hub, step)
+    assert "Secret default/db is not in berlin yet" in status_of(said)["message"]
+    waiting = plan(replace(seen, hub_pod=said))
+    assert isinstance(waiting, Nothing)
+    assert waiting.again_at == NOW + timedelta(seconds=60)
+    later = plan(replace(seen, hub_pod=said, hold=Hold(coming=(TLS,))))
+    assert isinstance(later, WriteHubPod)
+    assert later.refusal is None
+    assert "Secret default/tls" in status_of(outcome(said, later))["message"]
+
+
+def test_c30_a_companion_that_cannot_come_is_told_at_once() -> None:
+    """In its words; it wakes the pod when it can."""
+    hub = hub_pod().build()
+    seen = view(hub, hold=Hold(coming=(TLS,), stuck=((DB, TOO_LARGE),)), held_since=NOW)
+    step = plan(seen)
+    assert refusal_reason(step) == "CompanionTooLarge"
+    said = outcome(hub, step)
+    assert status_of(said)["message"] == TOO_LARGE.message
+    waiting = plan(replace(seen, hub_pod=said))
+    assert isinstance(waiting, Nothing)
+    assert waiting.again_at == NOW + timedelta(seconds=60)
+
+
+def test_c30_companions_wait_for_the_ground_and_hold_no_mirror_that_is_there() -> None:
+    """They stand in the same namespace; and what runs is not taken back."""
+    hold = Hold(coming=(TLS,), stuck=((DB, TOO_LARGE),))
+    assert isinstance(plan(view(hub_pod().build(), hold=hold, anchor=AnchorState.NEVER)),
+                      PrepareGround)  # fmt: skip
+    running = mirror().running()
+    told = settled(recording(hub_pod()), running)
+    assert plan(view(told, running.build(), hold=hold)) == Nothing(reason="mirrored")
+
+
+def test_c30_a_pod_that_waits_for_companions_ends_at_once() -> None:
+    """Nothing was made of it."""
+    hub = hub_pod().terminating().build()
+    assert isinstance(plan(view(hub, hold=Hold(coming=(DB,)))), DeleteHubPod)
 
 
 def test_the_ground_comes_before_the_intent() -> None:
@@ -586,6 +655,33 @@ def test_c40_a_status_is_written_once() -> None:
     told = settled(recording(hub_pod()), running)
     assert status_of(told)["phase"] == "Running"
     assert isinstance(plan(view(told, running.build())), Nothing)
+
+
+def starved() -> PodBuilder:
+    """A mirror whose kubelet lacks a Secret."""
+    said = f'secret "{target_name(Kind.SECRET, "db")}" not found'
+    waiting = {"reason": "CreateContainerConfigError", "message": said}
+    statuses = [{"name": "main", "state": {"waiting": waiting}}]
+    return mirror().with_status(phase="Pending", message=said, containerStatuses=statuses)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_c40_what_the_targets_kubelet_lacks_is_told_in_the_hubs_words(is_lost: bool) -> None:
+    """While the mirror lives, and of its last state when it is gone."""
+    rules = replace(RULES, render=RenderRules(scope=SCOPE))
+    sources = [{"secretRef": {"name": "db"}}]
+    needy = recording(hub_pod().with_spec(containers=[{"name": "main", "envFrom": sources}]))
+    if is_lost:
+        gone = sure(needy.terminating().build(), last_state=starved().build(), target_known=True)
+        told = outcome(needy.terminating().build(), plan_pod(gone, rules))
+        [container] = status_of(told)["containerStatuses"]
+        assert container["state"]["terminated"]["exitCode"] == 137
+        assert status_of(told)["message"] == 'secret "db" not found'
+    else:
+        hub = needy.build()
+        told = outcome(hub, plan_pod(view(hub, starved().build()), rules))
+        [container] = status_of(told)["containerStatuses"]
+        assert container["state"]["waiting"]["message"] == 'secret "db" not found'
 
 
 def test_the_target_node_stands_on_the_hub_pod() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
 
 from federate.cluster.store import Store
+from federate.companions.holding import Hold
+from federate.companions.steps import Blocked
 from federate.mirror.ports import PodMemories, PodMemory, PodPorts
 from federate.mirror.refusal import Refusal
 from federate.model.marks import RECORDED_GATE, Origin
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
 from tests.support.builders import PodBuilder
+from tests.support.companions import key_for
 from tests.support.views import NOW, SCOPE, hub_pod, mirror, recording
 
 KEY = ObjectKey("default", "web")
@@ -79,3 +83,25 @@ def test_a_refused_change_is_tried_again_ever_more_seldom() -> None:
     assert [waits("a") for _ in range(8)] == [5, 10, 20, 40, 80, 160, 300, 300]
     assert waits("b") == 5
     assert [waits("b") for _ in range(2000)][-1] == 300
+
+
+def test_c30_it_is_remembered_since_when_companions_come() -> None:
+    """As long as any is coming; a clock that is set back makes it no longer."""
+    memories = PodMemories(cast(PodPorts, _Ports(hub_pod().build())))
+    key = key_for()
+    hold, later = Hold(coming=(key,)), NOW + timedelta(seconds=9)
+    assert memories.note_hold("u", hold, now=NOW) == NOW
+    assert memories.note_hold("u", hold, now=later) == NOW
+    assert memories.note_hold("u", hold, now=NOW - timedelta(hours=1)) == NOW - timedelta(hours=1)
+    stuck = Hold(stuck=((key, Blocked(reason="NameTaken", message="no")),))
+    assert memories.note_hold("u", stuck, now=later) is None
+    assert memories.note_hold("u", hold, now=later) == later
+    assert memories.note_hold("u", None, now=later) is None
+    assert memories.peek("u").held_since is None
+
+
+def test_what_waits_for_nothing_is_not_remembered() -> None:
+    """Most pods."""
+    memories = PodMemories(cast(PodPorts, _Ports(hub_pod().build())))
+    assert memories.note_hold("u", None, now=NOW) is None
+    assert memories.peek("u") is not memories.peek("u")

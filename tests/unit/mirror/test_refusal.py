@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from federate.errors import (
@@ -19,19 +22,25 @@ from federate.errors import (
 from federate.mirror.refusal import (
     create_failure_of,
     debugger_refusal,
+    needs_of,
     refusal_of,
     undone_refusal,
     update_refusal_of,
 )
-from federate.model.objects import ObjectKey
-from tests.support.builders import PodBuilder
-from tests.support.views import hub_pod, mirror
+from federate.mirror.render import RenderRules
+from federate.model.objects import JsonDict, ObjectKey
+from tests.support.builders import PodBuilder, pod
+from tests.support.companions import PlayedIdentity as Played
+from tests.support.views import SCOPE, hub_pod, mirror
 
 KEY = ObjectKey("hub-0a-default", "web")
+RULES = RenderRules(scope=SCOPE)
+WITHOUT = RenderRules()
+"""Nothing comes along."""
 
 
 def reason_of(builder: PodBuilder, key: ObjectKey = KEY) -> str:
-    refusal = refusal_of(builder.build(), mirror_key=key)
+    refusal = refusal_of(builder.build(), mirror_key=key, rules=RULES)
     return refusal.reason if refusal is not None else ""
 
 
@@ -50,7 +59,9 @@ def test_c3_any_one_mark_refuses(mark: str) -> None:
 
 def test_c26_daemonset_pods_are_refused_with_a_remedy() -> None:
     """A DaemonSet that tolerates everything is told how to stay away."""
-    refusal = refusal_of(hub_pod().owned_by("DaemonSet", "cni").build(), mirror_key=KEY)
+    refusal = refusal_of(
+        hub_pod().owned_by("DaemonSet", "cni").build(), mirror_key=KEY, rules=RULES
+    )
     assert refusal is not None
     assert refusal.reason == "DaemonSetNotMirrored"
     assert "type NotIn virtual-kubelet" in refusal.message
@@ -61,19 +72,144 @@ def test_c22_system_namespaces_are_refused_unless_asked_for(namespace: str) -> N
     """Namespace `same` does not let a hub user into the target's system."""
     key = ObjectKey(namespace, "web")
     assert reason_of(hub_pod(), key) == "SystemNamespaceRefused"
-    assert refusal_of(hub_pod().build(), mirror_key=key, allow_system_namespaces=True) is None
+    allowed = refusal_of(
+        hub_pod().build(), mirror_key=key, rules=RULES, allow_system_namespaces=True
+    )
+    assert allowed is None
 
 
-def test_c30_what_does_not_travel_is_named() -> None:
+# -- what a pod leans on (C30) ---------------------------------------------------------------------
+
+
+def test_c30_what_comes_along_is_not_refused() -> None:
+    """ConfigMaps and Secrets, wherever they are named, optional or not."""
+    hub = hub_pod().with_spec(
+        volumes=[{"name": "v", "secret": {"secretName": "tls"}}],
+        imagePullSecrets=[{"name": "pull"}],
+    )
+    assert reason_of(hub) == ""
+
+
+@pytest.mark.parametrize("rules", [RULES, WITHOUT])
+def test_c33_what_does_not_travel_is_named(rules: RenderRules) -> None:
+    """A pod that leans on a claim waits, and says on which."""
+    hub = hub_pod().with_spec(
+        volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "disk"}}]
+    )
+    refusal = refusal_of(hub.build(), mirror_key=KEY, rules=rules)
+    assert refusal is not None
+    assert refusal.reason == "CompanionMissing"
+    assert refusal.message.endswith('to a target: PersistentVolumeClaim "disk"')
+
+
+def test_c30_without_companions_all_that_is_named_is_missing() -> None:
     """A pod that leans on a Secret waits, and says on which."""
     hub = hub_pod().with_spec(
         volumes=[{"name": "v", "secret": {"secretName": "tls"}}],
         imagePullSecrets=[{"name": "pull"}],
     )
-    refusal = refusal_of(hub.build(), mirror_key=KEY)
+    refusal = refusal_of(hub.build(), mirror_key=KEY, rules=WITHOUT)
     assert refusal is not None
     assert refusal.reason == "CompanionMissing"
     assert refusal.message.endswith('Secret "pull", Secret "tls"')
+
+
+def leaning(*sources: JsonDict) -> JsonDict:
+    return {"volumes": [{"name": "v", "projected": {"sources": list(sources)}}]}
+
+
+TOKEN_SOURCE: JsonDict = {"serviceAccountToken": {"path": "token"}}
+
+
+def test_c31_a_token_is_refused_unless_there_is_an_identity() -> None:
+    """Of the hub, or of the target: whose it is, is no matter here."""
+    spec = leaning(TOKEN_SOURCE)
+    assert needs_of(spec, RULES) == ("a service account token",)
+    for brings_tokens in (False, True):
+        identity = Played(brings_tokens=brings_tokens, travelling_tokens=True)
+        assert needs_of(spec, replace(RULES, identity=identity)) == ()
+
+
+def test_c31_the_admission_made_volume_counts_where_it_stays() -> None:
+    """With an identity of the hub it refers to the hub's CA like any other volume."""
+    spec = hub_pod().build()["spec"]
+    identity = Played(brings_tokens=True, travelling_tokens=True)
+    assert needs_of(spec, WITHOUT) == ()
+    assert needs_of(spec, replace(WITHOUT, identity=identity)) == ('ConfigMap "kube-root-ca.crt"',)
+
+
+def test_c30_an_ordinary_pod_needs_nothing() -> None:
+    """The admission-made token does not count."""
+    assert needs_of(pod("x").build()["spec"], WITHOUT) == ()
+    assert needs_of({}, WITHOUT) == ()
+
+
+@pytest.mark.parametrize(
+    ("volume", "need"),
+    [
+        ({"configMap": {"name": "c"}}, 'ConfigMap "c"'),
+        ({"configMap": {"name": "c", "optional": True}}, 'ConfigMap "c"'),
+        ({"secret": {"secretName": "s"}}, 'Secret "s"'),
+        ({"persistentVolumeClaim": {"claimName": "p"}}, 'PersistentVolumeClaim "p"'),
+        ({"projected": {"sources": [{"configMap": {"name": "c"}}]}}, 'ConfigMap "c"'),
+        ({"projected": {"sources": [{"secret": {"name": "s"}}]}}, 'Secret "s"'),
+        ({"projected": {"sources": [{"serviceAccountToken": {}}]}}, "a service account token"),
+        ({"projected": {"sources": [{"clusterTrustBundle": {}}]}}, "a ClusterTrustBundle"),
+        ({"projected": {"sources": [{"podCertificate": {}}]}}, "a pod certificate"),
+        ({"csi": {"nodePublishSecretRef": {"name": "n"}}}, 'Secret "n"'),
+        ({"cephfs": {"secretRef": {"name": "k"}}}, 'Secret "k"'),
+        ({"azureFile": {"secretName": "a"}}, 'Secret "a"'),
+        ({"ephemeral": {}}, "a PersistentVolumeClaim of an ephemeral volume"),
+    ],
+)
+def test_c30_volumes_lean_on_objects(volume: JsonDict, need: str) -> None:
+    """Every way a volume points at an object of its namespace, optional or not."""
+    assert needs_of({"volumes": [{"name": "v", **volume}]}, WITHOUT) == (need,)
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        {"emptyDir": {}},
+        {"downwardAPI": {"items": []}},
+        {"projected": {"sources": [{"downwardAPI": {}}]}},
+        {"csi": {"driver": "d"}},
+        {"cephfs": {"secretRef": {}}},
+        {"projected": {}},
+    ],
+)
+def test_volumes_that_stand_alone(volume: JsonDict) -> None:
+    """What brings everything along needs nothing."""
+    assert needs_of({"volumes": [{"name": "v", **volume}]}, WITHOUT) == ()
+
+
+@pytest.mark.parametrize("field", ["initContainers", "containers", "ephemeralContainers"])
+def test_c30_environments_lean_on_objects(field: str) -> None:
+    """`env` and `envFrom` of every kind of container."""
+    env: list[Any] = [
+        {"name": "A", "value": "plain"},
+        {"name": "B", "valueFrom": {"fieldRef": {}}},
+        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "c1"}}},
+        {"name": "D", "valueFrom": {"secretKeyRef": {"name": "s1"}}},
+    ]
+    env_from = [{"configMapRef": {"name": "c2"}}, {"secretRef": {"name": "s2"}}]
+    container = {"name": "x", "env": env, "envFrom": env_from}
+    assert needs_of({field: [container]}, WITHOUT) == (
+        'ConfigMap "c1"',
+        'ConfigMap "c2"',
+        'Secret "s1"',
+        'Secret "s2"',
+    )
+
+
+def test_c30_needs_are_told_once_in_order() -> None:
+    """Pull secrets and claims count, repeats do not."""
+    spec = {
+        "imagePullSecrets": [{"name": "s"}],
+        "resourceClaims": [{"name": "gpu"}],
+        "volumes": [{"name": "v", "secret": {"secretName": "s"}}],
+    }
+    assert needs_of(spec, WITHOUT) == ('ResourceClaim "gpu"', 'Secret "s"')
 
 
 # -- failed creates (C27) --------------------------------------------------------------------------

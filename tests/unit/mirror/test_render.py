@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from federate.companions.downward import split_subscript
+from federate.companions.keys import Kind
+from federate.companions.references import references_of
 from federate.mirror.render import (
     KEPT_NODE_KEYS,
     NEVER_TRAVELS,
@@ -18,10 +22,13 @@ from federate.mirror.render import (
     parse_managed_keys,
     render_mirror,
     render_spec,
+    rendered_debugger,
 )
-from federate.model.marks import MANAGED_KEYS_ANNOTATION, Origin, origin_of
-from federate.model.objects import JsonDict, ObjectKey, annotations_of, labels_of
-from tests.support.builders import PodBuilder
+from federate.model.marks import HUB_LABELS_ANNOTATION, MANAGED_KEYS_ANNOTATION, Origin, origin_of
+from federate.model.objects import JsonDict, JsonObject, ObjectKey, annotations_of, labels_of
+from tests.support.builders import PodBuilder, pod
+from tests.support.companions import TARGET_NAMESPACE, PlayedIdentity, target_name
+from tests.support.fakepods import TOKEN_PATH, TOKEN_VOLUME
 from tests.support.strategic import apply_merge_patch
 from tests.support.views import SCOPE, hub_pod, mirror
 
@@ -338,3 +345,127 @@ def test_c24_an_unreadable_record_manages_nothing(text: Any) -> None:
     after = changed(hub_pod().with_labels({"app": "web"}), spoilt)
     assert annotations_of(after)["team"] == "blue"
     assert parse_managed_keys(after) == (frozenset({"app"}), frozenset())
+
+
+# -- what comes along (C30) and what is told of the hub pod (C32) ----------------------------------
+
+WITH = RenderRules(scope=SCOPE)
+
+
+def named(rendered_spec: JsonObject) -> set[str]:
+    return {found.name for found in references_of(rendered_spec, brings_tokens=True)}
+
+
+def leaning() -> PodBuilder:
+    """A pod that names objects in each kind of container, in volumes and for its images."""
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "db", "key": "k"}}}]
+    return (
+        hub_pod()
+        .with_container("side", envFrom=[{"configMapRef": {"name": "conf", "optional": True}}])
+        .with_spec(
+            initContainers=[{"name": "init", "image": "busybox", "env": env}],
+            imagePullSecrets=[{"name": "pull"}],
+            volumes=[{"name": "v", "secret": {"secretName": "tls"}}],
+        )
+    )
+
+
+def test_c30_a_mirror_names_nothing_but_companions() -> None:
+    """Whatever the target has under the hub's names is not the pod's."""
+    assert named(spec(leaning(), WITH)) == {
+        target_name(Kind.SECRET, "db"),
+        target_name(Kind.CONFIGMAP, "conf"),
+        target_name(Kind.SECRET, "pull"),
+        target_name(Kind.SECRET, "tls"),
+    }
+
+
+def test_c30_what_is_shared_keeps_its_name() -> None:
+    """Those objects only that the target's operator named."""
+    rules = replace(WITH, shared=frozenset({(Kind.SECRET, "pull"), (Kind.CONFIGMAP, "tls")}))
+    found = named(spec(leaning(), rules))
+    assert "pull" in found
+    assert target_name(Kind.SECRET, "tls") in found
+    assert not found & {"db", "conf", "tls"}
+
+
+def fact(path: str) -> JsonDict:
+    return {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}
+
+
+def telling() -> PodBuilder:
+    """A pod that is told of itself, in its environment and in files."""
+    items = [{"path": name, **fact(f"metadata.{name}")} for name in ("labels", "uid")]
+    env = [{"name": "UID", "valueFrom": fact("metadata.uid")}]
+    return (
+        hub_pod()
+        .with_labels({"app": "web"})
+        .with_container("side", env=env)
+        .with_spec(volumes=[{"name": "v", "downwardAPI": {"items": items}}])
+    )
+
+
+@pytest.mark.parametrize("rules", [RULES, WITH])
+def test_c32_a_pod_is_told_of_itself_and_not_of_its_mirror(rules: RenderRules) -> None:
+    """With or without companions: literals in the environment, annotations behind the files."""
+    made = rendered(telling(), rules)
+    [side] = [c for c in made["spec"]["containers"] if c["name"] == "side"]
+    assert side["env"] == [{"name": "UID", "value": "uid-web"}]
+    told = read_files(made)
+    assert told == {"labels": 'app="web"', "uid": "uid-web"}
+
+
+def read_files(made: JsonObject) -> dict[str, str]:
+    """What a kubelet writes into the files of volume `v`."""
+    items = made["spec"]["volumes"][0]["downwardAPI"]["items"]
+    asked = {i["path"]: split_subscript(i["fieldRef"]["fieldPath"])[1] for i in items}
+    return {path: annotations_of(made)[key or ""] for path, key in asked.items()}
+
+
+def test_c32_files_follow_the_hub_pod_in_the_request_that_changes_its_labels() -> None:
+    """One write, after which nothing is left to do."""
+    after = changed(telling().with_labels({"app": "api"}), rendered(telling()))
+    assert labels_of(after)["app"] == "api"
+    assert read_files(after)["labels"] == 'app="api"'
+
+
+def test_c32_files_that_somebody_changed_in_the_target_are_put_right() -> None:
+    """The annotations behind them are federate's."""
+    made = rendered(telling())
+    made["metadata"]["annotations"][HUB_LABELS_ANNOTATION] = "theirs"
+    assert read_files(changed(telling(), made))["labels"] == 'app="web"'
+
+
+def test_c32_a_mirror_that_reads_no_facts_is_not_written_to() -> None:
+    """One that was made by an older federate, and each ordinary one."""
+    assert not [k for k in annotations_of(rendered(hub_pod())) if "hub-value" in k]
+    hub = telling()
+    old = rendered(hub)
+    old["spec"]["volumes"] = hub.build()["spec"]["volumes"]
+    for key in [k for k in annotations_of(old) if "hub-value" in k or k == HUB_LABELS_ANNOTATION]:
+        del old["metadata"]["annotations"][key]
+    assert metadata_changes(hub.build(), old, RULES) is None
+
+
+@pytest.mark.parametrize("brings_tokens", [True, False])
+def test_c31_an_identity_dresses_what_is_rendered(brings_tokens: bool) -> None:
+    """The spec and each debug container, with the token volume where its tokens come along."""
+    identity = PlayedIdentity(brings_tokens=brings_tokens, travelling_tokens=True)
+    rules = replace(WITH, identity=identity)
+    made = spec(hub_pod(), rules)
+    assert made["dressed"] == "web"
+    names = {volume["name"] for volume in made.get("volumes", ())}
+    assert (TOKEN_VOLUME in names) is brings_tokens
+    assert ("volumeMounts" in made["containers"][0]) is brings_tokens
+    assert (target_name(Kind.CONFIGMAP, "kube-root-ca.crt") in named(made)) is brings_tokens
+    mount = {"name": TOKEN_VOLUME, "mountPath": TOKEN_PATH}
+    debug = {"name": "debug", "image": "busybox", "volumeMounts": [mount]}
+    assert ("volumeMounts" in rendered_debugger(debug, pod("web").build(), rules)) is brings_tokens
+
+
+def test_c30_words_are_the_hubs_where_companions_are() -> None:
+    """Without, they are the target's own."""
+    said = f'secret "{target_name(Kind.SECRET, "db")}" not found'
+    hub = leaning().build()
+    assert WITH.words(hub, TARGET_NAMESPACE)(said) == 'secret "db" not found'
+    assert RULES.words(hub, TARGET_NAMESPACE)(said) == said

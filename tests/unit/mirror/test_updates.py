@@ -8,6 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
+from federate.companions.holding import Hold
+from federate.companions.keys import CompanionKey, Kind
+from federate.companions.references import references_of
+from federate.companions.steps import Blocked
 from federate.mirror.render import RenderRules, render_mirror
 from federate.mirror.updates import (
     RECORD_ONLY,
@@ -32,6 +36,7 @@ from federate.model.objects import (
 )
 from federate.model.reasons import PodReason
 from tests.support.builders import PodBuilder, pod
+from tests.support.companions import target_name
 from tests.support.fakepods import TOKEN_PATH, TOKEN_VOLUME
 from tests.support.strategic import apply_strategic_patch
 from tests.support.views import SCOPE, hub_pod
@@ -327,7 +332,7 @@ def test_a_pod_that_is_debugged_before_it_has_a_mirror() -> None:
 
 
 def test_c30_a_debug_container_never_reads_the_targets_own_objects() -> None:
-    """One that needs a Secret stays behind, and it is told; another is added all the same."""
+    """Without companions one that needs a Secret stays behind, and it is told; another is added."""
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "theirs", "key": "k"}}}]
     needy = {"name": "needy", "image": "busybox", "env": env}
     plain = {"name": "plain", "image": "busybox"}
@@ -338,6 +343,72 @@ def test_c30_a_debug_container_never_reads_the_targets_own_objects() -> None:
     assert refused.refusal is not None
     assert refused.refusal.reason == PodReason.COMPANION_MISSING
     assert 'needy needs Secret "theirs"' in refused.refusal.message
+
+
+WITH = RenderRules(scope=SCOPE)
+
+
+def reading(name: str, secret: str) -> JsonDict:
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}]
+    return {"name": name, "image": "busybox", "env": env}
+
+
+def test_c30_a_debug_container_reads_companions() -> None:
+    """Under their names, and never what the target has under the hub's."""
+    update = only(pending_updates(debugging(reading("debug", "db")), created(app()), WITH))
+    assert references_of(update.spec)[0].name == target_name(Kind.SECRET, "db")
+
+
+def test_c32_a_debug_container_is_told_of_the_hub_pod() -> None:
+    """Not of its mirror."""
+    asked = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+    debug = {"name": "debug", "image": "busybox", "env": [{"name": "NS", "valueFrom": asked}]}
+    update = only(pending_updates(debugging(debug), created(app()), WITH))
+    assert update.spec["ephemeralContainers"][0]["env"] == [{"name": "NS", "value": "default"}]
+
+
+def held(*coming: str, stuck: str = "") -> Hold:
+    """What the pod waits for: Secrets that are coming, and one that cannot come."""
+    why = Blocked(reason="CompanionTooLarge", message=f"{stuck} is too large")
+    *on_their_way, last = (
+        CompanionKey("default", Kind.SECRET, "default", name) for name in (*coming, stuck)
+    )
+    return Hold(coming=tuple(on_their_way), stuck=((last, why),) if stuck else ())
+
+
+@pytest.mark.parametrize("hold", [held("db"), held(stuck="db")])
+def test_c30_a_debug_container_waits_for_its_companions(hold: Hold) -> None:
+    """Alone; and until it is there the hub pod's generation is not all applied."""
+    hub = debugging(reading("held", "db"), reading("free", "other"))
+    free, waiting = pending_updates(hub, created(app()), WITH, hold)
+    assert free.spec["ephemeralContainers"][0]["name"] == "free"
+    assert free.generation == ""
+    assert not free.is_kept_back
+    assert waiting.is_kept_back
+    assert waiting.holds == {"held": hold}
+    after = carried_out(free, created(app()))
+    assert [u.holds for u in pending_updates(hub, after, WITH, hold)] == [{"held": hold}]
+    done = only(pending_updates(hub, after, WITH, None))
+    assert done.generation == "2"
+
+
+def test_c30_what_only_the_pod_waits_for_holds_no_debug_container() -> None:
+    """It may be needed for finding out why."""
+    hub = debugging({"name": "plain", "image": "busybox"}, reading("debug", "db"))
+    hold = held("tls", stuck="conf")
+    assert [u.is_kept_back for u in pending_updates(hub, created(app()), WITH, hold)] == [
+        False,
+        False,
+    ]
+
+
+def test_c30_a_debug_container_that_is_there_waits_for_nothing() -> None:
+    """Only the record of it is missing."""
+    hub = debugging(reading("debug", "db"))
+    halfway = created(app())
+    update = only(pending_updates(hub, halfway, WITH))
+    halfway = apply_strategic_patch(halfway, update_patch(update, halfway).body, kind="Pod")
+    assert not only(pending_updates(hub, halfway, WITH, held("db"))).is_kept_back
 
 
 def test_a_debug_container_leaves_the_admission_made_token_behind() -> None:

@@ -6,8 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from federate.companions.holding import Hold
+from federate.companions.keys import CompanionKey, Kind
+from federate.companions.steps import Blocked
 from federate.mirror.plan import plan_pod
 from federate.mirror.refusal import Refusal
+from federate.mirror.render import RenderRules
 from federate.mirror.steps import (
     Lane,
     LookUpHubPod,
@@ -25,11 +29,22 @@ from federate.mirror.steps import (
 )
 from federate.mirror.upkeep import METADATA
 from federate.model.marks import RECORDED_GATE
-from federate.model.objects import JsonDict, condition_of
+from federate.model.objects import JsonDict, ObjectKey, condition_of
 from federate.model.reasons import PodReason
 from federate.status.project import UPDATE_REJECTED
 from tests.support.builders import PodBuilder
-from tests.support.views import NOW, RULES, hub_pod, mirror, outcome, recording, sure, view
+from tests.support.views import (
+    NOW,
+    RULES,
+    SCOPE,
+    hub_pod,
+    mirror,
+    mirror_key,
+    outcome,
+    recording,
+    sure,
+    view,
+)
 
 NO = Refusal(reason=PodReason.UPDATE_REJECTED, message="berlin answered: no")
 LATER = NOW + timedelta(seconds=30)
@@ -218,3 +233,56 @@ def test_c30_what_federate_itself_refuses_is_told_and_never_sent() -> None:
     said = outcome(hub, step)
     assert (condition_of(said, UPDATE_REJECTED) or {})["reason"] == "CompanionMissing"
     assert plan(sure(said, running.build())) == Nothing(reason="mirrored")
+
+
+WITH = replace(RULES, render=RenderRules(scope=SCOPE))
+DB = CompanionKey(mirror_key(ObjectKey("default", "web")).namespace, Kind.SECRET, "default", "db")
+TOO_LARGE = Blocked(reason="CompanionTooLarge", message="Secret default/db is larger than that")
+
+
+def debugged(running: PodBuilder) -> JsonDict:
+    """A hub pod to which a debug container was added that reads Secret `db`."""
+    hub = told(hub_pod(), running)
+    secret = {"secretRef": {"name": "db"}}
+    hub["spec"]["ephemeralContainers"] = [{"name": "d", "image": "i", "envFrom": [secret]}]
+    hub["metadata"]["generation"] = 2
+    return hub
+
+
+def test_c30_a_debug_container_waits_in_silence_while_its_companion_comes() -> None:
+    """For a few seconds; nothing is written, and what was said before stays."""
+    running = mirror().running()
+    hub = debugged(running)
+    seen = sure(hub, running.build(), hold=Hold(coming=(DB,)), held_since=NOW)
+    assert plan_pod(seen, WITH) == Nothing(reason="mirrored", again_at=NOW + timedelta(seconds=5))
+    assert type(plan_pod(replace(seen, hold=None), WITH)) is UpdateMirror
+
+
+def test_c30_a_debug_container_whose_companion_is_long_in_coming_says_so() -> None:
+    """In the condition for changes; the status flows on."""
+    running = mirror().running()
+    hub = debugged(running)
+    seen = sure(hub, running.build(), hold=Hold(coming=(DB,)))
+    seen = replace(seen, held_since=NOW - timedelta(seconds=5))
+    step = plan_pod(seen, WITH)
+    assert isinstance(step, WriteHubPod)
+    said = outcome(hub, step)
+    condition = condition_of(said, UPDATE_REJECTED) or {}
+    assert condition["reason"] == "CompanionComing"
+    assert "d: Secret default/db is not in berlin yet" in condition["message"]
+    assert plan_pod(replace(seen, hub_pod=said), WITH) == Nothing(reason="mirrored")
+
+
+def test_c30_a_debug_container_whose_companion_cannot_come_says_so_at_once() -> None:
+    """In the companion's own words; when it comes, the condition goes."""
+    running = mirror().running()
+    hub = debugged(running)
+    seen = sure(hub, running.build(), hold=Hold(stuck=((DB, TOO_LARGE),)))
+    step = plan_pod(seen, WITH)
+    assert isinstance(step, WriteHubPod)
+    said = outcome(hub, step)
+    condition = condition_of(said, UPDATE_REJECTED) or {}
+    assert condition["reason"] == "CompanionTooLarge"
+    assert f"d: {TOO_LARGE.message}" in condition["message"]
+    assert plan_pod(replace(seen, hub_pod=said), WITH) == Nothing(reason="mirrored")
+    assert type(plan_pod(replace(seen, hub_pod=said, hold=None), WITH)) is UpdateMirror

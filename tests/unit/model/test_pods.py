@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from federate.model.objects import JsonDict
@@ -17,7 +15,6 @@ from federate.model.pods import (
     is_daemonset_pod,
     is_terminal,
     is_token_mount,
-    needs_of,
     node_name_of,
     phase_of,
 )
@@ -127,80 +124,3 @@ def test_the_admission_made_token_volume_is_known() -> None:
 def test_a_volume_that_only_looks_like_it_is_not(volume: JsonDict) -> None:
     """A user's own volume is not dropped in silence."""
     assert admission_token_volumes({"volumes": [volume]}) == frozenset()
-
-
-# -- what a pod leans on (C30) ---------------------------------------------------------------------
-
-
-def test_c30_an_ordinary_pod_needs_nothing() -> None:
-    """The admission-made token does not count."""
-    assert needs_of(pod("x").build()["spec"]) == ()
-    assert needs_of({}) == ()
-
-
-@pytest.mark.parametrize(
-    ("volume", "need"),
-    [
-        ({"configMap": {"name": "c"}}, 'ConfigMap "c"'),
-        ({"configMap": {"name": "c", "optional": True}}, 'ConfigMap "c"'),
-        ({"secret": {"secretName": "s"}}, 'Secret "s"'),
-        ({"persistentVolumeClaim": {"claimName": "p"}}, 'PersistentVolumeClaim "p"'),
-        ({"projected": {"sources": [{"configMap": {"name": "c"}}]}}, 'ConfigMap "c"'),
-        ({"projected": {"sources": [{"secret": {"name": "s"}}]}}, 'Secret "s"'),
-        ({"projected": {"sources": [{"serviceAccountToken": {}}]}}, "a service account token"),
-        ({"projected": {"sources": [{"clusterTrustBundle": {}}]}}, "a ClusterTrustBundle"),
-        ({"projected": {"sources": [{"podCertificate": {}}]}}, "a pod certificate"),
-        ({"csi": {"nodePublishSecretRef": {"name": "n"}}}, 'Secret "n"'),
-        ({"cephfs": {"secretRef": {"name": "k"}}}, 'Secret "k"'),
-        ({"azureFile": {"secretName": "a"}}, 'Secret "a"'),
-        ({"ephemeral": {}}, 'a PersistentVolumeClaim of ephemeral volume "v"'),
-    ],
-)
-def test_c30_volumes_lean_on_objects(volume: JsonDict, need: str) -> None:
-    """Every way a volume points at an object of its namespace, optional or not."""
-    assert needs_of({"volumes": [{"name": "v", **volume}]}) == (need,)
-
-
-@pytest.mark.parametrize(
-    "volume",
-    [
-        {"emptyDir": {}},
-        {"downwardAPI": {"items": []}},
-        {"projected": {"sources": [{"downwardAPI": {}}]}},
-        {"csi": {"driver": "d"}},
-        {"cephfs": {"secretRef": {}}},
-        {"projected": {}},
-    ],
-)
-def test_volumes_that_stand_alone(volume: JsonDict) -> None:
-    """What brings everything along needs nothing."""
-    assert needs_of({"volumes": [{"name": "v", **volume}]}) == ()
-
-
-@pytest.mark.parametrize("field", ["initContainers", "containers", "ephemeralContainers"])
-def test_c30_environments_lean_on_objects(field: str) -> None:
-    """`env` and `envFrom` of every kind of container."""
-    env: list[Any] = [
-        {"name": "A", "value": "plain"},
-        {"name": "B", "valueFrom": {"fieldRef": {}}},
-        {"name": "C", "valueFrom": {"configMapKeyRef": {"name": "c1"}}},
-        {"name": "D", "valueFrom": {"secretKeyRef": {"name": "s1"}}},
-    ]
-    env_from = [{"configMapRef": {"name": "c2"}}, {"secretRef": {"name": "s2"}}]
-    container = {"name": "x", "env": env, "envFrom": env_from}
-    assert needs_of({field: [container]}) == (
-        'ConfigMap "c1"',
-        'ConfigMap "c2"',
-        'Secret "s1"',
-        'Secret "s2"',
-    )
-
-
-def test_c30_needs_are_told_once_in_order() -> None:
-    """Pull secrets and claims count, repeats do not."""
-    spec = {
-        "imagePullSecrets": [{"name": "s"}],
-        "resourceClaims": [{"name": "gpu"}],
-        "volumes": [{"name": "v", "secret": {"secretName": "s"}}],
-    }
-    assert needs_of(spec) == ('ResourceClaim "gpu"', 'Secret "s"')

@@ -11,6 +11,7 @@ from federate.model.marks import HUB_GENERATION_ANNOTATION
 from federate.model.objects import JsonDict, JsonObject, condition_of, status_of
 from federate.model.pods import container_statuses_of
 from federate.status.project import (
+    MIRROR_SCHEDULED,
     UPDATE_REJECTED,
     Addresses,
     derive_base,
@@ -73,6 +74,48 @@ def test_c40_fields_of_newer_versions_flow() -> None:
 def test_what_belongs_to_the_target_alone_stays_there(field: str) -> None:
     """Immutable fields and names of the target's objects are no news for the hub."""
     assert field not in projected(hub_pod(), mirror().with_status(**{field: "x"}))
+
+
+SAID = 'secret "db-x" not found'
+
+
+def in_hub_words(text: str) -> str:
+    return text.replace("db-x", "db")
+
+
+def test_c30_what_is_said_about_the_pod_is_said_in_the_hubs_words() -> None:
+    """By kubelet and scheduler; what a container said last is its own."""
+    waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": SAID}}
+    ended = {"terminated": {"exitCode": 1, "message": SAID}}
+    containers = [
+        {"name": "main", "state": waiting, "lastState": ended},
+        {"name": "side", "state": {"waiting": {"reason": "ContainerCreating"}}},
+    ]
+    unready = {"type": "Ready", "status": "False", "message": SAID}
+    there = mirror().with_status(
+        phase="Pending", message=SAID, containerStatuses=containers, conditions=[unready]
+    )
+    hub = hub_pod().with_container("side").build()
+    built = there.build()
+    before = copy.deepcopy(built)
+    status = project_status(hub, built, ADDRESSES, in_hub_words)
+    assert built == before
+    told = 'secret "db" not found'
+    assert status["message"] == told
+    assert (condition_of(with_status(status), "Ready") or {})["message"] == told
+    main, side = status["containerStatuses"]
+    assert main["state"]["waiting"] == {"reason": "CreateContainerConfigError", "message": told}
+    assert main["lastState"]["terminated"]["message"] == SAID
+    assert side == containers[1]
+    assert project_status(hub, built, ADDRESSES)["message"] == SAID
+
+
+def test_c40_the_words_of_the_targets_scheduler_are_the_hubs_too() -> None:
+    """In the condition of our own and in Ready's message."""
+    there = mirror().with_condition("PodScheduled", "False", reason="Unschedulable", message=SAID)
+    status = with_status(project_status(hub_pod().build(), there.build(), ADDRESSES, in_hub_words))
+    for kind in (MIRROR_SCHEDULED, "Ready"):
+        assert (condition_of(status, kind) or {})["message"] == 'secret "db" not found'
 
 
 def test_a_mirror_without_a_status_is_pending() -> None:
