@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from federate.cluster.store import Change, Store
 from federate.cluster.upstream import OpenCall, Reply, UpstreamCall
 from federate.errors import ClusterError, LeadershipLost, NotOurs, Unreachable
 from federate.events.relay import EventRelay
+from federate.events.render import render_event
 from federate.events.teller import Teller
 from federate.flow.controller import Again, Outcome
 from federate.mirror.ports import EventSink
@@ -37,6 +38,7 @@ from federate.node.anchors import NodeAnchors
 from federate.node.heartbeat import Heartbeat, NodeIdentity, NodePorts
 from federate.node.leaving import is_leaving
 from federate.node.render import NodeShape
+from federate.runtime.companions import Comers
 from federate.runtime.hosted import HostedPods
 from federate.runtime.kubeletapi import KubeletApi, KubeletPorts
 from federate.runtime.mirroring import Mirroring, MirroringPorts, MirroringRules, Timing
@@ -50,6 +52,10 @@ log = structlog.stdlib.get_logger(__name__)
 TELL_WAITING_SECONDS = 10.0
 STRANGER_PAUSE_SECONDS = 1.0
 UNREGISTERED_PAUSE_SECONDS = 0.5
+
+COMPANION_STANDINGS = ("settled", "absent", "blocked", "coming")
+ISSUED_STANDINGS = ("settled", "coming", "blocked", "overdue")
+"""Values of the label `standing`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +96,7 @@ class Leading:
         self._scope = scope
         self._ports = ports
         self._target_version = ""
+        self._closed_namespaces: set[str] = set()
         self._nodes = Store()
         self._node_reflector = Reflector(
             ports.hub,
@@ -182,6 +189,7 @@ class Leading:
                     addresses=Addresses(node_address=node_address),
                     target_name=name,
                 ),
+                companions=self._settings.companions,
             ),
             MirroringPorts(
                 hub=ports.hub,
@@ -202,6 +210,7 @@ class Leading:
                 observer=metrics.reconcile_observer(name),
                 lags=metrics.pod_lags(name, clock=self._timing.clock),
                 leaving=self._is_leaving,
+                companion_read=partial(metrics.companion_read, name),
             ),
             self._timing,
         )
@@ -224,7 +233,7 @@ class Leading:
             ports.target,
             hub_pod_of,
             teller,
-            target_name=name,
+            render=partial(render_event, target_name=name, words=self._mirroring.plan.render.words),
             namespaces=lambda: self._mirroring.ground.watched,
             clock=timing.clock,
             now=timing.now,
@@ -262,6 +271,20 @@ class Leading:
         ):
             self._ports.metrics.watch_gauge(name, node, read)
 
+    def _watch_comers(self, comers: Comers) -> None:
+        metrics, node = self._ports.metrics, {"node": self._settings.name}
+        companions = comers.companions
+        for name, count, standings in (
+            ("federate_companions", companions.counts, COMPANION_STANDINGS),
+            ("federate_issued", comers.issuer.counts, ISSUED_STANDINGS),
+        ):
+            for standing in standings:
+                metrics.watch_gauge(
+                    name, {**node, "standing": standing}, partial(_read_count, count, standing)
+                )
+        metrics.watch_gauge("federate_companion_watches", node, lambda: float(companions.watches))
+        metrics.watch_gauge("federate_companions_asked", node, lambda: float(companions.asked()))
+
     def _watch_gauges(self) -> None:
         metrics, queue = self._ports.metrics, self._mirroring.queue
         unknown = partial(getattr, self._mirroring.sweeper, "unknown_mirrors")
@@ -270,6 +293,8 @@ class Leading:
         metrics.watch_gauge("federate_target_events_open", {"node": self._settings.name}, is_open)
         if self._kubelet is not None:
             self._watch_kubelet(self._kubelet)
+        if self._mirroring.comers is not None:
+            self._watch_comers(self._mirroring.comers)
         for lane in Lane:
             labels = {"node": self._settings.name, "lane": str(lane)}
             depth = partial(queue.depth, lane)
@@ -349,12 +374,13 @@ class Leading:
                 return
 
     async def _wait_for_store(self, reflector: Reflector) -> None:
-        while True:
+        while not self._is_closed(reflector):
             try:
                 async with asyncio.timeout(TELL_WAITING_SECONDS):
                     await reflector.synced.wait()
             except TimeoutError:
                 if self._mirroring.may_begin_without(reflector):
+                    self._closed_namespaces.add(reflector.namespace)
                     log.warning(
                         "a target namespace may not be read: its pods stay as they are",
                         namespace=reflector.namespace,
@@ -370,6 +396,11 @@ class Leading:
             else:
                 return
 
+    def _is_closed(self, reflector: Reflector) -> bool:
+        """Tell whether another reflector of its namespace was waited for in vain already."""
+        is_known = reflector.namespace in self._closed_namespaces
+        return is_known and self._mirroring.may_begin_without(reflector)
+
     async def _ask_target_version(self) -> str:
         while True:
             try:
@@ -379,6 +410,10 @@ class Leading:
                 await asyncio.sleep(1.0)
             else:
                 return str(version.get("gitVersion") or "unknown")
+
+
+def _read_count(count: Callable[[], Mapping[str, int]], standing: str) -> float:
+    return float(count().get(standing, 0))
 
 
 def fenced(open_call: OpenCall, *fences: Callable[[], None]) -> OpenCall:

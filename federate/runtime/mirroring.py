@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -17,19 +17,25 @@ import structlog
 
 from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
-from federate.cluster.shelf import Shelf
+from federate.cluster.shelf import Glance, Shelf
 from federate.cluster.store import Change, Store
+from federate.companions.demand import target_namespace_of
+from federate.companions.holding import Hold
+from federate.companions.ports import CompanionPorts
+from federate.companions.rules import CompanionRules, IdentityMode
 from federate.errors import ClusterError, Forbidden
 from federate.flow.controller import Controller, Elsewhere, Outcome, ReconcileObserver
 from federate.flow.ratebound import RateBound
 from federate.flow.workqueue import WorkQueue
+from federate.garbage.companions import CompanionSweeper
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.sweeper import Sweeper
 from federate.mirror.ground import Ground, GroundRules
 from federate.mirror.ports import ORIGIN_INDEX, EventSink, PodPorts, origin_index
 from federate.mirror.reconciler import PodReconciler
+from federate.mirror.refusal import refusal_of
 from federate.mirror.steps import Lane, PlanRules
-from federate.model.marks import Scope, origin_of, record_of
+from federate.model.marks import COMPANION_LABEL, Scope, origin_of, record_of
 from federate.model.naming import (
     NamespaceRules,
     allows_system_namespaces,
@@ -43,12 +49,15 @@ from federate.model.objects import (
     controller_of,
     is_terminating,
     key_of,
+    labels_of,
     uid_of,
 )
 from federate.model.pods import node_name_of
 from federate.model.resources import CONFIGMAPS, PODS, Resource
 from federate.node.anchors import NodeAnchors, is_identity
+from federate.runtime.companions import Comers, CompanionGround, build_comers, with_companions
 from federate.runtime.lags import PodLags
+from federate.runtime.together import run_together
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -87,6 +96,7 @@ class MirroringRules:
     scope: Scope
     namespaces: NamespaceRules
     plan: PlanRules
+    companions: CompanionRules = field(default_factory=lambda: CompanionRules(are_made=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +127,8 @@ class MirroringPorts:
     lags: PodLags | None = None
     leaving: Callable[[], bool] = lambda: False
     """Whether the virtual node is being left: then nothing new is mirrored."""
+    companion_read: Callable[[str], None] = lambda _cluster: None
+    """Told of each read of what pods refer to, with the name of the cluster."""
 
 
 class Mirroring:
@@ -135,6 +147,7 @@ class Mirroring:
         workers: Mapping[str, int] = WORKERS,
     ) -> None:
         self._rules = rules
+        self.plan = _plan_rules(rules)
         self._ports = ports
         self._timing = timing
         self._workers = workers
@@ -157,9 +170,11 @@ class Mirroring:
             fence=self._fence_target,
             now=timing.now,
         )
-        self.pods = PodReconciler(
-            scope=rules.scope, rules=_plan_rules(rules), ports=self._pod_ports()
-        )
+        self.comers: Comers | None = None
+        """What comes along with pods; None: nothing does."""
+        if rules.companions.are_made:
+            self.comers = self._build_comers()
+        self.pods = PodReconciler(scope=rules.scope, rules=self.plan, ports=self._pod_ports())
         self.sweeper = self._build_sweeper()
 
     # -- building ----------------------------------------------------------------------------------
@@ -171,6 +186,7 @@ class Mirroring:
             self._reflect_hub_pods(),
             *map(self._reflect_mirrors, self.ground.watched),
             *map(self._reflect_anchors, self.ground.watched),
+            *(self.comers.open() if self.comers is not None else ()),
         )
         return self.reflectors
 
@@ -221,8 +237,9 @@ class Mirroring:
             self.anchors,
             name=_named("anchors", namespace),
             namespace=namespace,
-            label_selector=scope.selector,
-            matches=scope.owns,
+            # Companions carry the same labels, and their contents are not kept here.
+            label_selector=f"{scope.selector},!{COMPANION_LABEL}",
+            matches=lambda obj: scope.owns(obj) and COMPANION_LABEL not in labels_of(obj),
             on_change=self._on_anchor,
         )
 
@@ -249,10 +266,72 @@ class Mirroring:
             mirror_changed=self._note_mirror,
             on_orphan_deleted=ports.orphan_deleted,
             leaving=ports.leaving,
-            orphan_bound=RateBound(
-                per_second=ORPHANS_PER_SECOND, burst=ORPHANS_AT_ONCE, clock=timing.clock
-            ),
+            orphan_bound=self._delete_bound(),
+            hold=self._hold,
         )
+
+    def _delete_bound(self) -> RateBound:
+        return RateBound(
+            per_second=ORPHANS_PER_SECOND, burst=ORPHANS_AT_ONCE, clock=self._timing.clock
+        )
+
+    def _build_comers(self) -> Comers:
+        ports, timing, rules = self._ports, self._timing, self._rules.companions
+        return build_comers(
+            rules,
+            CompanionPorts(
+                scope=self._rules.scope,
+                target_name=self.plan.target_name,
+                hub=ports.hub,
+                target=ports.target,
+                hub_pods=self.hub_pods,
+                mirrors=self.mirrors,
+                anchors=self.anchors,
+                ground=CompanionGround(self.ground),
+                shared=rules.shared,
+                brings_tokens=rules.identity is IdentityMode.HUB,
+                target_namespace=self._target_namespace,
+                is_refused=self._is_refused,
+                watched=lambda: self.ground.watched,
+                wake=self.enqueue,
+                admit=ports.admit,
+                target_reachable=ports.target_reachable,
+                leaving=ports.leaving,
+                confirm_hub=ports.confirm_hub,
+                confirm_target=ports.confirm_target,
+                fence=ports.fence,
+                fence_target=ports.fence_target,
+                count_read=ports.companion_read,
+                delete_bound=self._delete_bound(),
+                clock=timing.clock,
+                random=timing.random,
+            ),
+            events=ports.events,
+            wall_clock=lambda: timing.now().timestamp(),
+        )
+
+    def _hold(self, hub_pod: JsonObject, target_namespace: str) -> Hold | None:
+        return None if self.comers is None else self.comers.hold(hub_pod, target_namespace)
+
+    def _target_namespace(self, hub_pod: JsonObject) -> str | None:
+        return target_namespace_of(hub_pod, self.ground.mirror_key(key_of(hub_pod)))
+
+    def _is_refused(self, hub_pod: JsonObject) -> bool:
+        """Tell whether a hub pod gets no mirror, so that nothing of it goes anywhere."""
+        key = self.ground.mirror_key(key_of(hub_pod))
+        return key is None or (
+            refusal_of(
+                hub_pod,
+                mirror_key=key,
+                rules=self.plan.render,
+                allow_system_namespaces=self.plan.allow_system_namespaces,
+            )
+            is not None
+        )
+
+    async def _sweep_companions(self) -> None:
+        if self.comers is not None:
+            await CompanionSweeper(self.comers.companions, self._rules.scope).run()
 
     def _build_keeper(self) -> NamespaceKeeper | None:
         """Namespaces that the user named are none of ours to give back."""
@@ -292,12 +371,16 @@ class Mirroring:
         if self._ports.lags is not None:
             self._ports.lags.hub_pod_changed(change)
         self._ports.hub_pod_changed(change)
+        if self.comers is not None:
+            self.comers.on_hub_pod(change)
         self.queue.add(*self.pods.on_hub_pod(change))
 
     def _note_mirror(self, change: Change) -> None:
         if self._ports.lags is not None:
             self._ports.lags.mirror_changed(change)
         self._ports.mirror_changed(change)
+        if self.comers is not None:
+            self.comers.on_mirror(change)
 
     def _on_mirror(self, change: Change) -> None:
         self._note_mirror(change)
@@ -308,6 +391,10 @@ class Mirroring:
             self.queue.add(*woken)
 
     def _on_anchor(self, change: Change) -> None:
+        if self.comers is not None:
+            self.comers.on_anchor(change)
+        if _only_list_changed(change):
+            return
         self._ports.anchor_changed()
         for key in self._concerned(change.key.namespace):
             self.enqueue(key)
@@ -363,6 +450,8 @@ class Mirroring:
 
     def wake_all(self) -> None:
         """The target is back, or an operator spoke: every pod is worth a look."""
+        if self.comers is not None:
+            self.comers.wake_all()
         for key in list(self.hub_pods.keys()):
             self.enqueue(key)
 
@@ -370,13 +459,22 @@ class Mirroring:
         instead = self._ports.admit()
         if instead is not None:
             return instead
-        before = self._hub_version(key)
-        outcome = await self.pods.reconcile(key, lane)
+        before, known = self._hub_version(key), self.hub_pods.glance(key)
+        try:
+            outcome = await self.pods.reconcile(key, lane)
+        finally:
+            self._tell_comers(key, known)
         if self._ports.lags is not None:
             after = self._hub_version(key)
             wrote = after not in ("", before)
             self._ports.lags.reconciled(key, wrote=wrote, rests=not isinstance(outcome, Elsewhere))
         return outcome
+
+    def _tell_comers(self, key: ObjectKey, known: Glance | None) -> None:
+        """Tell what our own requests brought to the store: no event will (`Store.writing`)."""
+        found = self.hub_pods.glance(key)
+        if self.comers is not None and found is not known:
+            self.comers.on_hub_pod(Change(key=key, old=known, new=self.hub_pods.get(key)))
 
     def _hub_version(self, key: ObjectKey) -> str:
         hub_pod = self.hub_pods.glance(key)
@@ -394,7 +492,8 @@ class Mirroring:
             observer=self._ports.observer,
             context={"kind": "Pod"},
         )
-        await controller.run()
+        beside = self.comers.parts() if self.comers is not None else {}
+        await run_together(controller.run, *beside.values())
 
     def nets(self) -> Mapping[str, Callable[[], Coroutine[None, None, None]]]:
         """Name what finds the work that no event told of; each is run until cancelled."""
@@ -405,6 +504,7 @@ class Mirroring:
             "verify-hub-pods": partial(self._verify, hub_pods),
             **{f"verify-{each.name}": partial(self._verify, each) for each in mirrors},
             "sweeper": self.sweeper.run,
+            **({"companion-sweeper": self._sweep_companions} if self.comers is not None else {}),
         }
 
     async def _compare(self) -> None:
@@ -455,8 +555,20 @@ def _plan_rules(rules: MirroringRules) -> PlanRules:
     return replace(
         rules.plan,
         allow_system_namespaces=allows_system_namespaces(rules.namespaces),
-        render=replace(rules.plan.render, keeps_names=keeps_names(rules.namespaces)),
+        render=with_companions(
+            replace(rules.plan.render, keeps_names=keeps_names(rules.namespaces)),
+            rules.scope,
+            rules.companions,
+        ),
     )
+
+
+def _only_list_changed(change: Change) -> bool:
+    """Tell whether an anchor is what it was but for the names of Secrets on it."""
+    old, new = change.old, change.new
+    if old is None or new is None or old.get("data") == new.get("data"):
+        return False
+    return all(of(old) == of(new) for of in (uid_of, is_terminating, labels_of))
 
 
 def _named(name: str, namespace: str) -> str:

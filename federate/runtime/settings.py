@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from federate.companions.rules import CompanionRules
 from federate.kubelet.rules import ServingRules
 from federate.model.naming import NamespaceRules
 from federate.model.taints import Taint
@@ -43,6 +44,7 @@ class TargetSettings:
     node_address: str | None = None
     """Its InternalIP; None: this host's address towards the hub."""
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
+    companions: CompanionRules = field(default_factory=CompanionRules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

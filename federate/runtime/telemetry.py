@@ -153,6 +153,38 @@ METRICS: tuple[MetricRow, ...] = (
     ),
     _row(Kind.COUNTER, "federate_orphans_deleted_total", "node", "Orphans deleted in the target."),
     _row(
+        Kind.GAUGE,
+        "federate_companions",
+        "node standing",
+        "ConfigMaps and Secrets that pods refer to; standing is settled (as on the hub), absent "
+        "(the hub has none), blocked or coming.",
+    ),
+    _row(
+        Kind.GAUGE,
+        "federate_companion_watches",
+        "node",
+        "Watches of the hub's ConfigMaps and Secrets, each a connection.",
+    ),
+    _row(
+        Kind.GAUGE,
+        "federate_companions_asked",
+        "node",
+        "ConfigMaps and Secrets of the hub that are asked for, since no watch tells of them.",
+    ),
+    _row(
+        Kind.COUNTER,
+        "federate_companion_reads_total",
+        "node side",
+        "Reads of single ConfigMaps and Secrets; side is hub or target.",
+    ),
+    _row(
+        Kind.GAUGE,
+        "federate_issued",
+        "node standing",
+        "Tokens and news of Services, by where they stand; overdue: past 80 % of life and not "
+        "renewed.",
+    ),
+    _row(
         Kind.COUNTER,
         "federate_watch_gaps_total",
         "cluster resource",
@@ -354,6 +386,11 @@ class Metrics:
     def orphan_deleted(self, node: str) -> None:
         """Count an orphan deleted in the target."""
         self._counters["federate_orphans_deleted_total"].labels(node).inc()
+
+    def companion_read(self, node: str, cluster: str) -> None:
+        """Count a read by name of what a pod refers to."""
+        side = "hub" if cluster == "hub" else "target"
+        self._counters["federate_companion_reads_total"].labels(node, side).inc()
 
     def target_event(self, node: str, outcome: str) -> None:
         """Count an Event of the target that was told on the hub, or dropped."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from federate.companions.rules import CompanionRules
 from federate.errors import ClusterError, LeadershipLost
 from federate.mirror.steps import Lane
 from federate.model.naming import NamespaceRules
@@ -23,6 +24,8 @@ from federate.runtime.mirroring import Mirroring, MirroringPorts, MirroringRules
 from tests.support.fakeclient import Crash, FakeClient, Ice
 from tests.support.fakecluster import EPOCH
 from tests.support.scene import RULES, SCOPE, NoEvents, agreed
+
+WITHOUT_COMPANIONS = CompanionRules(are_made=False)
 
 
 def _not_ours() -> None:
@@ -45,6 +48,7 @@ class Process:
         workers: int = 3,
         with_nets: bool = True,
         namespaces: NamespaceRules,
+        companions: CompanionRules = WITHOUT_COMPANIONS,
     ) -> None:
         self.hub, self.target = hub, target
         self._clock = clock
@@ -56,7 +60,7 @@ class Process:
         self.mirror_lags: list[float] = []
         self.status_lags: list[float] = []
         self.mirroring = Mirroring(
-            MirroringRules(scope=SCOPE, namespaces=namespaces, plan=RULES),
+            MirroringRules(scope=SCOPE, namespaces=namespaces, plan=RULES, companions=companions),
             MirroringPorts(
                 hub=hub,
                 target=target,

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from federate.cluster.client import ClusterClient
 from federate.cluster.port import ClusterPort
+from federate.companions.rules import CompanionRules
 from federate.errors import NotFound
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, Scope, record_of
 from federate.model.naming import prefixed_namespace
@@ -54,12 +55,13 @@ class RealWorld:
             await client.create(SERVICEACCOUNTS, account, namespace=namespace)
 
     @asynccontextmanager
-    async def leading(self) -> AsyncIterator[Leading]:
+    async def leading(self, companions: CompanionRules | None = None) -> AsyncIterator[Leading]:
         """Let a leader run inside, announced when it is entered."""
         settings = TargetSettings(
             name=self.scope.node_name,
             kubeconfig=Path("unused"),
             capacity=CapacityRules.fixed({"cpu": "4"}),
+            companions=companions or CompanionRules(),
         )
         is_distinct = asyncio.Event()
         is_distinct.set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
+from federate.companions.keys import companion_of
 from federate.model.marks import HUB_LABEL, RECORDED_GATE, origin_of, record_of
 from federate.model.objects import (
     JsonObject,
@@ -181,8 +182,11 @@ class Witness:
             return before == SCOPE.hub_id and change.key.name == TARGET_NAMESPACE
         if change.resource == SERVICEACCOUNTS or change.key.name == "kube-root-ca.crt":
             return change.old is None  # the cluster's own controllers fill a new namespace
+        if any(companion_of(SCOPE, one) for one in (change.old, change.new) if one is not None):
+            return True
         is_anchor = change.resource == CONFIGMAPS and change.key.name == ANCHOR.name
-        return is_anchor and change.old is None and change.key.namespace in self.grounds
+        is_new = change.old is None or _is_same_but_list(change.old, change.new)
+        return is_anchor and is_new and change.key.namespace in self.grounds
 
     def _see_mirror(self, change: Write) -> None:
         if any(s is not None and not SCOPE.owns(s) for s in (change.old, change.new)):
@@ -305,6 +309,16 @@ def origin_uid(pod: JsonObject) -> str:
     """Say which hub pod of this virtual node a pod mirrors, "" where it is no mirror of it."""
     origin = origin_of(pod)
     return origin.pod_uid if origin is not None and origin.scope == SCOPE else ""
+
+
+def _is_same_but_list(old: JsonObject, new: JsonObject | None) -> bool:
+    """Tell whether of an anchor only the list of Secrets was written."""
+    told = [
+        {**one, "data": None, "metadata": {**one["metadata"], "resourceVersion": ""}}
+        for one in (old, new)
+        if one is not None
+    ]
+    return len(told) == 2 and told[0] == told[1]
 
 
 def _recorded(hub_pod: JsonObject) -> str:

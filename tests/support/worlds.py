@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from federate.companions.rules import CompanionRules
 from federate.errors import ClusterError
 from federate.model.marks import NODE_HUB_ANNOTATION, origin_of
 from federate.model.naming import NamespaceRules, confined_to, mirror_key
@@ -32,7 +33,7 @@ from tests.support.fakeclient import Call, CrashBefore, Fault, Freeze, Ice
 from tests.support.fakecluster import FakeCluster
 from tests.support.fakepods import is_gated
 from tests.support.fakestore import Backup, Change, Eyes
-from tests.support.process import Lives, Process, Zombie
+from tests.support.process import WITHOUT_COMPANIONS, Lives, Process, Zombie
 from tests.support.scene import SCOPE, TARGET_NAMESPACE
 from tests.support.witness import Witness
 
@@ -70,9 +71,11 @@ class World:
         hub_type: type[FakeCluster] = FakeCluster,
         is_brisk: bool = False,
         namespaces: NamespaceRules | None = None,
+        companions: CompanionRules = WITHOUT_COMPANIONS,
     ) -> None:
         """`is_brisk`: the target's scheduler and kubelets run and end what they can at once."""
         self.namespaces = namespaces or NamespaceRules()
+        self._companions = companions
         self.clock = asyncio.get_running_loop().time
         self.hub = hub_type("hub", self.clock)
         self.target = FakeCluster("target", self.clock)
@@ -142,6 +145,7 @@ class World:
             workers=self._workers,
             with_nets=self._with_nets,
             namespaces=self.namespaces,
+            companions=self._companions,
         )
 
     @property

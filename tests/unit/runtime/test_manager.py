@@ -156,8 +156,8 @@ async def test_c13_a_crash_of_any_part_ends_the_virtual_node_and_starts_it_anew(
         assert pauses[0] < pauses[1] < pauses[2], pauses
         assert [client._closed for client in stage.clients] == [True, True, True, False]
         assert {watch.client for watch in stage.targets["edge"].store.watches} == {"edge"}
-        # Mirrors, anchors and Events.
-        assert len(stage.targets["edge"].store.watches) == 3, "only the living one watches"
+        # Mirrors, anchors, companions and Events.
+        assert len(stage.targets["edge"].store.watches) == 4, "only the living one watches"
         assert stage.nodes[0].trouble == ""
         stage.submit("a", "edge")
         await asyncio.sleep(5.0)
