@@ -13,7 +13,9 @@ from uuid import uuid4
 import pytest
 
 from e2e.support.accounts import account_of
-from e2e.support.manifests import deployment, pod_spec, run_once
+from e2e.support.companions import COMPANION_LABEL
+from e2e.support.manifests import container, deployment, pod_spec, run_once
+from e2e.support.matrix import configmap, secret
 from e2e.support.measuring import Measurements
 from e2e.support.pods import name_of, phase_of
 from e2e.support.process import FederateProcess
@@ -86,8 +88,12 @@ class LeftSpace(Space):
         return [name_of(p) for p in self.pods() if p["spec"].get("nodeName") == self.node]
 
     def fill(self) -> None:
-        """Run two replicas and a run-once pod."""
-        self.create(deployment("web", pod_spec(self.node), replicas=2))
+        """Run two replicas that read a ConfigMap and a Secret, and a run-once pod."""
+        for made in (configmap("settings", {"a": "b"}), secret("settings", {"a": "b"})):
+            self.create(made)
+        sources = [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "settings"}}]
+        spec = pod_spec(self.node, containers=[container(envFrom=sources)])
+        self.create(deployment("web", spec, replicas=2))
         self.create(run_once("once", self.node))
         self.wait(
             "all run, or have run",
@@ -103,6 +109,7 @@ def assert_left(space: LeftSpace, *, stays: bool = False) -> None:
     assert space.mirrors() == []
     assert (space.target.get("Namespace", "", space.target_namespace) is not None) == stays
     assert space.target_namespace not in anchors(world)
+    assert space.target.list("Secret", space.target_namespace, labels=COMPANION_LABEL) == []
     assert space.on_node() == []
 
 

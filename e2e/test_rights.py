@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 import pytest
 
 from e2e.support.accounts import account_of
+from e2e.support.companions import KINDS, wait_no_companion, wait_value
 from e2e.support.manifests import container, deployment, pod, pod_spec, run_once
+from e2e.support.matrix import configmap, secret
 from e2e.support.pods import name_of, uid_of
 from e2e.support.process import FederateProcess, RunOptions, run_cli
 from e2e.support.witness import STRATEGIC_PATCH, Json
@@ -96,19 +98,24 @@ def asked_by(federate: FederateProcess) -> Asked:
 
 
 def test_the_main_job_needs_the_printed_rights_alone(space: Space) -> None:
-    """Deployment, updates, completion, Events, orphans, a lost Node, a restart: nothing is refused.
+    """Deployment, updates, companions, Events, orphans, a lost Node, a restart: nothing is refused.
 
     And nothing is asked for that the table of rights does not have.
     """
     world, federate = space.world, space.world.federate
     space.create(deployment("web", pod_spec(NODE), replicas=2))
     space.create(run_once("once", NODE))
-    space.create(pod("changing", pod_spec(NODE, containers=[container(resources=SMALL)])))
+    for made in (configmap("settings", {"PLACE": "hub"}), secret("settings", {"PLACE": "hub"})):
+        space.create(made)
+    sources = [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "settings"}}]
+    changing = container(resources=SMALL, envFrom=sources)
+    space.create(pod("changing", pod_spec(NODE, containers=[changing])))
     space.create(pod("orphan", pod_spec(NODE)))
     space.wait_phase("once", "Succeeded")
     for name in ("changing", "orphan"):
         space.wait_running(name)
     change(space)
+    change_what_comes_along(space)
     tell_of(space, "changing")
     space.delete_pod("orphan", grace_seconds=0)
     space.wait_mirror_gone("orphan")
@@ -153,6 +160,17 @@ def change(space: Space) -> None:
         )
 
     space.wait("image, debug container and resources are the mirror's", arrived)
+
+
+def change_what_comes_along(space: Space) -> None:
+    """Change what the pod refers to, and revoke it: a companion is made, changed and deleted."""
+    for kind in KINDS:
+        wait_value(space, kind, "settings", "PLACE", "hub")
+        field = "stringData" if kind == "Secret" else "data"
+        space.hub.patch(kind, space.namespace, "settings", {field: {"PLACE": "moved"}})
+        wait_value(space, kind, "settings", "PLACE", "moved")
+        space.hub.delete(kind, space.namespace, "settings")
+        wait_no_companion(space, kind, "settings")
 
 
 def tell_resources(space: Space, name: str) -> None:

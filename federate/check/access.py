@@ -158,6 +158,7 @@ def rbac_command(around: Circumstances, *, user: str) -> str:
         parts += [f"--leader-lease-namespace {around.leader_lease_namespace}"]
     usual = usual_features(is_confined=around.is_confined)
     parts += [f"--with {feature}" for feature in sorted(around.features - usual)]
+    parts += [f"--without {feature}" for feature in sorted(usual - around.features)]
     if user.startswith(_SERVICE_ACCOUNT):
         namespace, _, name = user.removeprefix(_SERVICE_ACCOUNT).partition(":")
         parts += [f"--account-namespace {namespace} --name {name}"]

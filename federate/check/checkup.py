@@ -25,6 +25,11 @@ from federate.check.connection import (
     judge_way,
 )
 from federate.check.findings import Finding, FindingId, StepResult
+from federate.check.hubaddress import (
+    judge_hub_address,
+    judge_no_authorities,
+    place_of,
+)
 from federate.check.identity import (
     Identities,
     judge_hub_identity,
@@ -62,6 +67,7 @@ from federate.check.workloads import (
 from federate.cluster.port import ClusterPort
 from federate.cluster.sessions import Access
 from federate.cluster.upstream import Reply, UpstreamCall
+from federate.companions.rules import IdentityMode
 from federate.errors import (
     ClusterError,
     ConfigError,
@@ -291,6 +297,8 @@ class _HubCheck(_End):
             steps.append((f"node {target.name}", _bind(self._node, target)))
             steps.append((f"leader {target.name}", _bind(self._leader, target)))
             steps.append((f"kubelet {target.name}", _bind(self._kubelet, target)))
+            if target.companions.identity is IdentityMode.HUB:
+                steps.append((f"hub address {target.name}", _bind(self._hub_address, target)))
         return [*steps, ("daemonsets", self._daemonsets), ("addresses", self._addresses)]
 
     async def _identity(self) -> Answer:
@@ -345,6 +353,17 @@ class _HubCheck(_End):
         probe = await readers.probe_kubelet(self._client.stream, target.name)
         found = judge_probe(probe, name=target.name, address=address, version=self.known.version)
         return ("" if found else f"the hub reaches it at {address}"), (*serving, *found)
+
+    async def _hub_address(self, target: TargetSettings) -> Answer:
+        """Go the way of pods in the target to the hub's API server, as far as it begins here."""
+        advertised = target.companions.advertised
+        assert advertised is not None  # noqa: S101 - identity hub has one
+        access = await readers.read_access_of_pods(self._client, advertised)
+        if access is None:
+            return "", (judge_no_authorities(target_name=target.name),)
+        way = await walk(access, where="the configuration", now=self._now)
+        found = judge_hub_address(way, target_name=target.name)
+        return ("" if found else f"{place_of(advertised)} answers as the hub"), found
 
     async def _daemonsets(self) -> Answer:
         found = await readers.read_everywhere(self._client, readers.DAEMONSETS)
@@ -459,11 +478,17 @@ def _bind(
 def features_of(*targets: TargetSettings, is_confined: bool) -> frozenset[Feature]:
     """Return what these targets use together."""
     served = [target.kubelet for target in targets if target.kubelet.is_served]
-    usual = usual_features(is_confined=is_confined)
-    if not served:
-        return usual - {Feature.KUBELET}
-    approves = any(one.serving.approves for one in served)
-    return usual | {Feature.APPROVE} if approves else usual
+    come_along = [target.companions for target in targets if target.companions.are_made]
+    used = {
+        Feature.KUBELET: bool(served),
+        Feature.APPROVE: any(one.serving.approves for one in served),
+        Feature.COMPANIONS: bool(come_along),
+        Feature.POD_IDENTITY: any(one.identity is IdentityMode.HUB for one in come_along),
+    }
+    found = set(usual_features(is_confined=is_confined))
+    for feature, is_used in used.items():
+        (found.add if is_used else found.discard)(feature)
+    return frozenset(found)
 
 
 def identities_of(

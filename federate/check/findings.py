@@ -63,6 +63,8 @@ class FindingId(StrEnum):
     KUBELET_REFUSES = "KubeletRefuses"
     KUBELET_DEGRADED = "KubeletDegraded"
     KUBELET_CERTIFICATE_PENDING = "KubeletCertificatePending"
+    HUB_ADDRESS_UNREACHABLE = "HubAddressUnreachable"
+    HUB_ADDRESS_NOT_BELIEVED = "HubAddressNotBelieved"
     NOT_READABLE = "NotReadable"
     STEP_TIMED_OUT = "StepTimedOut"
     STEP_FAILED = "StepFailed"
@@ -101,6 +103,8 @@ WARNINGS = frozenset(
         FindingId.KUBELET_NOT_BELIEVED,
         FindingId.KUBELET_REFUSES,
         FindingId.KUBELET_DEGRADED,
+        FindingId.HUB_ADDRESS_UNREACHABLE,
+        FindingId.HUB_ADDRESS_NOT_BELIEVED,
     }
 )
 

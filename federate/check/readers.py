@@ -6,6 +6,7 @@ What may not be read, or is not served there, is None; other failures are the ca
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterable, Sequence
 
 from federate.check.access import (
@@ -17,11 +18,14 @@ from federate.check.access import (
     subject_review,
     user_of,
 )
+from federate.check.hubaddress import place_of
 from federate.check.kubeletapi import MOST_SAID, Probe
 from federate.check.ranges import RangeSources
 from federate.cluster.identity import cluster_identity, namespace_identity
 from federate.cluster.port import ClusterPort
+from federate.cluster.sessions import Access
 from federate.cluster.upstream import OpenCall, UpstreamCall
+from federate.companions.environment import Advertised
 from federate.errors import (
     ClusterError,
     Forbidden,
@@ -55,6 +59,9 @@ SERVICE_RANGES = Resource(
     kind="ServiceCIDR",
     namespaced=False,
 )
+
+AUTHORITIES = ObjectKey("kube-system", "kube-root-ca.crt")
+"""Whom pods believe; the same stands in every namespace."""
 
 KUBEADM = ObjectKey("kube-system", "kubeadm-config")
 
@@ -154,6 +161,24 @@ async def read_object(client: ClusterPort, resource: Resource, key: ObjectKey) -
         return await client.get(resource, key)
     except NotFound:
         return None
+
+
+async def read_access_of_pods(client: ClusterPort, advertised: Advertised) -> Access | None:
+    """Say how a pod reaches the hub: by the authorities that it is given, and as nobody.
+
+    None where it is given none.
+
+    Raises:
+        Forbidden: they may not be read.
+    """
+    found = await read_object(client, CONFIGMAPS, AUTHORITIES)
+    authorities = str(((found or {}).get("data") or {}).get("ca.crt") or "")
+    try:
+        # Without authorities of its own it would be those of this host.
+        tls = ssl.create_default_context(cadata=authorities) if authorities else None
+    except (ssl.SSLError, ValueError):
+        return None
+    return Access(server=f"https://{place_of(advertised)}", tls=tls) if tls is not None else None
 
 
 async def read_everywhere(

@@ -69,11 +69,17 @@ def _features() -> Iterator[str]:
 
 def _printed(feature: Feature) -> str:
     match feature:
-        case Feature.EVENTS | Feature.KUBELET:
+        case Feature.EVENTS | Feature.KUBELET | Feature.COMPANIONS:
             return "yes"
         case Feature.GIVE_BACK:
             return "yes, unless confined"
         case Feature.IDENTITY:
             return "only confined: with `--with`; else always"
-        case Feature.CHECK | Feature.LEAVE | Feature.APPROVE | Feature.NODE_PROXY:
+        case (
+            Feature.CHECK
+            | Feature.LEAVE
+            | Feature.APPROVE
+            | Feature.NODE_PROXY
+            | Feature.POD_IDENTITY
+        ):
             return "with `--with`"

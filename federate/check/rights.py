@@ -26,6 +26,7 @@ from federate.model.resources import (
     NODES,
     PODS,
     RESOURCEQUOTAS,
+    SECRETS,
     SERVICEACCOUNTS,
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
@@ -47,6 +48,8 @@ class Feature(StrEnum):
 
     EVENTS = "events"
     GIVE_BACK = "give-back"
+    COMPANIONS = "companions"
+    POD_IDENTITY = "pod-identity"
     IDENTITY = "identity"
     KUBELET = "kubelet"
     APPROVE = "approve"
@@ -58,6 +61,10 @@ class Feature(StrEnum):
 FEATURES: dict[Feature, str] = {
     Feature.EVENTS: "what the target says about mirrors is told as Events of the hub pods",
     Feature.GIVE_BACK: "target namespaces that federate made are removed when nothing is left",
+    Feature.COMPANIONS: "the ConfigMaps and Secrets that pods name come along; without, set "
+    "`companions: false` in the configuration",
+    Feature.POD_IDENTITY: "pods speak to the hub's API server as their own service accounts "
+    "(`identity: hub` in the configuration)",
     Feature.IDENTITY: "a confined target is known by the uid of its kube-system namespace",
     Feature.KUBELET: "`kubectl logs`, `exec`, `attach`, `port-forward`, `cp` and `top` on the hub",
     Feature.APPROVE: "federate approves the requests for its own serving certificates",
@@ -170,7 +177,7 @@ def usual_features(*, is_confined: bool) -> frozenset[Feature]:
 
     A confined target is not asked for more than its own namespaces.
     """
-    usual = {Feature.EVENTS, Feature.GIVE_BACK, Feature.KUBELET}
+    usual = {Feature.EVENTS, Feature.GIVE_BACK, Feature.KUBELET, Feature.COMPANIONS}
     return frozenset(usual - {Feature.GIVE_BACK} if is_confined else usual)
 
 
@@ -337,6 +344,75 @@ HUB_ROWS = (
         is_required=False,
         why="whether a hub namespace is gone, before its target namespace is given back",
         without="target namespaces that federate made stay when their hub namespace is gone",
+    ),
+    Row(
+        side=Side.HUB,
+        group="",
+        resource=SECRETS.plural,
+        verbs=("get",),
+        place=Place.CLUSTER,
+        feature=Feature.COMPANIONS,
+        is_required=False,
+        why="reads by name the Secrets that pods of the virtual nodes name, and no others; a Role "
+        "in some namespaces does for pods there",
+        without="pods that name one wait: CompanionUnreadable",
+    ),
+    Row(
+        side=Side.HUB,
+        group="",
+        resource=CONFIGMAPS.plural,
+        verbs=("get",),
+        place=Place.CLUSTER,
+        feature=Feature.COMPANIONS,
+        is_required=False,
+        why="reads by name the ConfigMaps that pods of the virtual nodes name, and no others",
+        without="pods that name one wait: CompanionUnreadable",
+    ),
+    Row(
+        side=Side.HUB,
+        group="",
+        resource=SECRETS.plural,
+        verbs=("watch",),
+        place=Place.CLUSTER,
+        feature=Feature.COMPANIONS,
+        is_required=False,
+        why="sees within seconds that one of those Secrets changed; only metadata is asked for, "
+        "but whoever has this right may read every Secret with it",
+        without="each is asked for by name instead, and a change comes within a minute or two",
+    ),
+    Row(
+        side=Side.HUB,
+        group="",
+        resource=CONFIGMAPS.plural,
+        verbs=("watch",),
+        place=Place.CLUSTER,
+        feature=Feature.COMPANIONS,
+        is_required=False,
+        why="sees within seconds that one of those ConfigMaps changed; only metadata is asked for",
+        without="each is asked for by name instead, and a change comes within a minute or two",
+    ),
+    Row(
+        side=Side.HUB,
+        group="",
+        resource=f"{SERVICEACCOUNTS.plural}/token",
+        verbs=("create",),
+        place=Place.CLUSTER,
+        feature=Feature.POD_IDENTITY,
+        is_required=False,
+        why="tokens of the pods' service accounts, each bound to its pod. A strong right: whoever "
+        "has it may become any service account of the hub",
+        without="pods that ask for one wait: TokenRefused",
+    ),
+    Row(
+        side=Side.HUB,
+        group="",
+        resource="services",
+        verbs=("list", "watch"),
+        place=Place.CLUSTER,
+        feature=Feature.POD_IDENTITY,
+        is_required=False,
+        why="the environment variables that tell pods of the Services in their namespace",
+        without="pods wait for them: no identity hub without it",
     ),
     Row(
         side=Side.HUB,
@@ -633,6 +709,28 @@ TARGET_ROWS = (
         is_required=False,
         why="what kubelets and the scheduler say about mirrors",
         without="the target's Events do not appear on the hub",
+    ),
+    Row(
+        side=Side.TARGET,
+        group="",
+        resource=SECRETS.plural,
+        verbs=("get", "create", "patch", "delete"),
+        place=Place.MIRRORS,
+        feature=Feature.COMPANIONS,
+        is_required=False,
+        why="what stands for the hub's Secrets, by names of federate's own; they are never listed",
+        without="pods that name a Secret wait: CompanionRefused",
+    ),
+    Row(
+        side=Side.TARGET,
+        group="",
+        resource=CONFIGMAPS.plural,
+        verbs=("patch", "delete"),
+        place=Place.MIRRORS,
+        feature=Feature.COMPANIONS,
+        is_required=False,
+        why="what stands for the hub's ConfigMaps, and in the anchors the list of Secrets",
+        without="pods that name a Secret wait, and ConfigMaps stay as they first were",
     ),
     Row(
         side=Side.TARGET,

@@ -16,7 +16,7 @@ import typer
 
 from federate.check.findings import Severity, Status, StepResult
 from federate.cli.clusters import opened, run_once
-from federate.cli.options import OutputFormat
+from federate.cli.options import SWITCH_WORDS, OutputFormat
 from federate.cli.sources import Typed
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _COLOURS = {
 }
 
 
-def check(
+def check(  # noqa: PLR0913 - one parameter for each option
     targets: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,6 +61,19 @@ def check(
         str | None,
         typer.Option(metavar="STRATEGY", help="As of federate run: decides about rights."),
     ] = None,
+    companions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(SWITCH_WORDS), help="As of federate run: decides about rights."
+        ),
+    ] = None,
+    hub_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="As of federate run: decides about rights, and is asked as a pod would.",
+        ),
+    ] = None,
     leader_lease_namespace: Annotated[
         str | None, typer.Option(metavar="NAMESPACE", help="As of federate run.")
     ] = None,
@@ -84,6 +97,8 @@ def check(
             targets=targets or (),
             capacity=capacity or (),
             namespaces=namespaces,
+            companions=companions,
+            hub_address=hub_address,
             leader_lease_namespace=leader_lease_namespace,
         )
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from federate.cluster.client import ClusterClient
     from federate.cluster.port import ClusterPort
+    from federate.companions.rules import CompanionRules
     from federate.leave.drain import DrainRules, Hub
     from federate.leave.leaving import LeavePorts
     from federate.leave.plan import Found
@@ -133,6 +134,7 @@ def leave(  # noqa: PLR0913 - one parameter for each option
         lease_namespace=given.leader_lease_namespace,
         config=places.file.path if places.file is not None and places.has(node) else None,
         timeout_seconds=timeout,
+        companions=places.companions(node),
         rules=DrainRules(force=force, grace_seconds=None if grace_period < 0 else grace_period),
     )
     may_be_gone = abandon and target is None
@@ -159,6 +161,8 @@ class Request:
     timeout_seconds: float = 0
     config: Path | None = None
     """The file that has the virtual node."""
+    companions: CompanionRules | None = None
+    """What it says of companions."""
 
     @property
     def hub_words(self) -> str:
@@ -289,6 +293,7 @@ async def leave_target(ports: LeavePorts, target: ClusterPort, request: Request)
             await TargetGuard(ports.hub, target, found).confirm()
             survey = TargetSurvey(target, found.scope, known_namespaces(found))
             found = replace(found, mirrors=await survey.mirrors(), anchors=await survey.anchors())
+            found = replace(found, brought=await survey.brought(found.anchors))
     except TargetChanged:
         raise  # it answers: no reason to abandon it
     except Unreachable as error:
@@ -315,6 +320,7 @@ async def leave_target(ports: LeavePorts, target: ClusterPort, request: Request)
         rules=request.rules,
         ports=ports,
         patience=Patience(request.timeout_seconds, ports.progress),
+        companions=request.companions,
     )
     await leaving.run()
     typer.echo(how_it_ended(name, request.config))

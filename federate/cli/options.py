@@ -12,6 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from federate.companions.environment import Advertised
+from federate.companions.rules import CompanionRules, IdentityMode
 from federate.config import values
 from federate.config.values import quoted
 from federate.config.values import shown as shown
@@ -299,6 +301,36 @@ def with_kubelet_word(kubelet: KubeletSettings, word: str) -> KubeletSettings:
         key_file=None,
     )
     return replace(kubelet, is_served=True, serving=serving)
+
+
+SWITCH_WORDS = ("on", "off")
+
+
+def parse_hub_address(text: str) -> Advertised:
+    """Read `--hub-address`.
+
+    Raises:
+        ConfigError: it is no address with a port at which others reach the hub.
+    """
+    host, port = checked(text, values.reached_host_and_port)
+    return Advertised(host=host, port=port)
+
+
+def with_companion_words(
+    rules: CompanionRules, *, companions: str | None, hub_address: Advertised | None
+) -> CompanionRules:
+    """Put `--companions` and `--hub-address` over what the file says.
+
+    Raises:
+        ConfigError: identity `hub` without companions.
+    """
+    if companions is not None:
+        rules = replace(rules, are_made=companions == "on")
+    if hub_address is not None:
+        rules = replace(rules, identity=IdentityMode.HUB, advertised=hub_address, target_account="")
+    if rules.identity is IdentityMode.HUB and not rules.are_made:
+        raise ConfigError("--companions: identity hub needs them, for tokens are Secrets")
+    return rules
 
 
 def checked(text: str, check: Callable[[str], T]) -> T:

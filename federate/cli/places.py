@@ -23,6 +23,7 @@ from federate.cli.sources import (
 from federate.errors import ConfigError
 
 if TYPE_CHECKING:
+    from federate.companions.rules import CompanionRules
     from federate.config.load import Configuration
     from federate.runtime.settings import Settings
 
@@ -58,6 +59,11 @@ class Places:
     def has(self, node: str) -> bool:
         """Tell whether the file has that virtual node."""
         return any(target.name == node for target in self.settings.targets)
+
+    def companions(self, node: str) -> CompanionRules | None:
+        """Return what the file says of a virtual node's companions; None where it has none."""
+        named = (target for target in self.settings.targets if target.name == node)
+        return next((target.companions for target in named), None)
 
     def require(self, node: str) -> None:
         """Refuse a virtual node that the file does not have.

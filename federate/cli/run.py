@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from federate import __version__
-from federate.cli.options import KUBELET_WORDS, Complaints
+from federate.cli.options import KUBELET_WORDS, SWITCH_WORDS, Complaints
 from federate.cli.sources import (
     Overrides,
     Typed,
@@ -107,6 +107,21 @@ def run(  # noqa: PLR0913 - one parameter for each option
             "ourselves) or a self-signed one. Without it csr.",
         ),
     ] = None,
+    companions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(SWITCH_WORDS),
+            help="Whether the ConfigMaps and Secrets that pods name come along. Without it on.",
+        ),
+    ] = None,
+    hub_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where pods in the target reach the hub's API server: with it they are there as "
+            "their own service accounts (identity hub).",
+        ),
+    ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -152,6 +167,8 @@ def run(  # noqa: PLR0913 - one parameter for each option
         labels=label or (),
         node_address=node_address,
         kubelet=kubelet,
+        companions=companions,
+        hub_address=hub_address,
         listen=listen,
         log_level=log_level,
         log_format=log_format,

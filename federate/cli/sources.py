@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from federate.cli.options import (
     KUBELET_WORDS,
+    SWITCH_WORDS,
     Complaints,
     TargetOption,
     checked,
@@ -20,14 +21,17 @@ from federate.cli.options import (
     named_hub,
     one_of,
     parse_capacities,
+    parse_hub_address,
     parse_labels,
     parse_listen,
     parse_namespaces,
     parse_node_address,
     parse_targets,
     shown,
+    with_companion_words,
     with_kubelet_word,
 )
+from federate.companions.environment import Advertised
 from federate.config import values
 from federate.errors import ConfigError
 from federate.model.naming import NamespaceRules
@@ -53,6 +57,8 @@ VARIABLES = {
     "--leader-lease-namespace": "FEDERATE_LEADER_LEASE_NAMESPACE",
     "--node-address": "FEDERATE_NODE_ADDRESS",
     "--kubelet": "FEDERATE_KUBELET",
+    "--companions": "FEDERATE_COMPANIONS",
+    "--hub-address": "FEDERATE_HUB_ADDRESS",
 }
 """What the environment calls an option; `--hub` is read by `options.named_hub`."""
 
@@ -73,6 +79,8 @@ class Typed:
     labels: Sequence[str] = ()
     node_address: str | None = None
     kubelet: str | None = None
+    companions: str | None = None
+    hub_address: str | None = None
     listen: str | None = None
     log_level: str | None = None
     log_format: str | None = None
@@ -95,6 +103,8 @@ class Overrides:
     labels: Mapping[str, str]
     node_address: str | None
     kubelet: str | None
+    companions: str | None
+    hub_address: Advertised | None
     listen: tuple[str, int] | None
     log_level: str | None
     log_format: str | None
@@ -160,6 +170,8 @@ def read_overrides(complaints: Complaints, typed: Typed) -> Overrides:
         labels=labels,
         node_address=read.option("--node-address", typed.node_address, parse_node_address),
         kubelet=read.option("--kubelet", typed.kubelet, one_of(KUBELET_WORDS)),
+        companions=read.option("--companions", typed.companions, one_of(SWITCH_WORDS)),
+        hub_address=read.option("--hub-address", typed.hub_address, parse_hub_address),
         listen=read.option("--listen", typed.listen, parse_listen),
         log_level=read.option("--log-level", typed.log_level, one_of(values.LOG_LEVELS)),
         log_format=read.option("--log-format", typed.log_format, one_of(values.LOG_FORMATS)),
@@ -292,5 +304,8 @@ def _with_flags(
             target.kubelet
             if over.kubelet is None
             else with_kubelet_word(target.kubelet, over.kubelet)
+        ),
+        companions=with_companion_words(
+            target.companions, companions=over.companions, hub_address=over.hub_address
         ),
     )

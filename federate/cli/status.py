@@ -240,7 +240,10 @@ def _use_again(name: str) -> str:
     )
 
 
-_NODE_HEADS = ("NODE", "READY", "TARGET", "AGE", "PODS", "CPU", "MEMORY", "LEADER")
+_NODE_HEADS = (
+    *("NODE", "READY", "TARGET", "AGE", "PODS", "CPU", "MEMORY"),
+    *("COMPANIONS", "LEADER"),
+)
 _WAITING_HEADS = ("WAITING POD", "NODE", "AGE", "WHY")
 
 
@@ -258,6 +261,7 @@ def node_row(node: NodeView) -> tuple[str, ...]:
         f"{counts or '0'} / {node.allocatable.get('pods', '?')}",
         _share(node, "cpu"),
         _share(node, "memory"),
+        str(node.companions),
         _leader(node),
     )
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from federate.cluster.port import ClusterPort
+    from federate.garbage.brought import Brought
+    from federate.garbage.companions import BroughtSurvey
     from federate.garbage.plan import Orphan, Survey
+    from federate.model.marks import Scope
 
 EXAMPLE = "Example: federate sweep --hub hub.yaml --target edge=target.yaml --dry-run"
 
@@ -62,7 +65,7 @@ def sweep(  # noqa: PLR0913 - one parameter for each option
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show; delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> None:
-    """Show the mirrors in a target whose hub pod is gone, and delete them.
+    """Show mirrors whose hub pod is gone and what came along that nobody wants, and delete it.
 
     A running federate does this by itself.
     """
@@ -121,13 +124,23 @@ async def _sweep(
     hub_identity: str | None,
 ) -> None:
     from federate.cluster.identity import IdentityGuard, cluster_identity
+    from federate.garbage.companions import survey_brought
     from federate.garbage.sweeper import survey
+    from federate.model.marks import Scope
 
     async with (
         opened(file, name="hub", context=context) as hub,
         opened(option.kubeconfig, name=option.name, context=option.context) as target,
     ):
-        guard = IdentityGuard(hub, await cluster_identity(hub))
+        identity = await cluster_identity(hub)
+        guard = IdentityGuard(hub, identity)
+        scope = Scope(hub_id=hub_identity or identity, node_name=option.name)
+
+        async def look() -> BroughtSurvey:
+            return await survey_brought(
+                hub, target, scope, confirm_hub=guard.confirm, namespaces=namespaces
+            )
+
         found = await survey(
             hub,
             target,
@@ -135,13 +148,19 @@ async def _sweep(
             namespaces=namespaces,
             hub_identity=hub_identity,
         )
+        # After the survey that tells whether this is the hub: another wants none of it.
+        along = await look()
         show(found, node_name=option.name)
-        if may_delete is None or not found.orphans:
+        show_brought(along, node_name=option.name)
+        count = len(found.orphans) + len(along.unwanted)
+        if may_delete is None or not count:
             return
-        if not may_delete(len(found.orphans)):
+        if not may_delete(count):
             typer.echo("Nothing is deleted.")
             return
         await remove_all(hub, target, found.orphans, confirm_hub=guard.confirm)
+        if along.unwanted:
+            await remove_unwanted(target, scope, along.unwanted, look)
 
 
 def show(found: Survey, *, node_name: str) -> None:
@@ -155,6 +174,19 @@ def show(found: Survey, *, node_name: str) -> None:
         typer.echo(f"No orphans of {node_name}.")
     if found.unknown:
         console.print(_table("Not touched", found.unknown))
+
+
+def show_brought(along: BroughtSurvey, *, node_name: str) -> None:
+    """Print what came along with pods and nobody wants; of other virtual nodes only how much."""
+    for one in along.unwanted:
+        typer.echo(f"Nobody wants {one}.")
+    if along.found and not along.unwanted:
+        typer.echo(f"All that came along with pods of {node_name} is wanted ({len(along.found)}).")
+    for name, number in along.unknown.items():
+        typer.echo(
+            f"Not touched: {number} ConfigMaps and Secrets that came along with pods of {name}, "
+            "another virtual node of this hub. federate leave removes them with it."
+        )
 
 
 async def remove_all(
@@ -181,6 +213,38 @@ async def remove_all(
         typer.echo(f"[{number}/{len(orphans)}] {orphan.mirror}: {outcome}")
     if failed:
         raise FederateError(f"{failed} of {len(orphans)} orphans stay; sweep again to retry")
+
+
+async def remove_unwanted(
+    target: ClusterPort,
+    scope: Scope,
+    unwanted: Sequence[Brought],
+    look: Callable[[], Awaitable[BroughtSurvey]],
+) -> None:
+    """Remove what a second look says nobody wants either: pods may have come while a person read.
+
+    Raises:
+        FederateError: some could not be removed.
+    """
+    from federate.garbage.companions import remove_brought
+
+    still = set((await look()).unwanted)
+    failed = 0
+    for number, one in enumerate(unwanted, start=1):
+        outcome = "kept: it is wanted again"
+        if one in still:
+            try:
+                outcome = await remove_brought(target, scope, one, fence=_nobody_leads) or "gone"
+            except ClusterError as error:
+                failed += 1
+                outcome = f"failed: {error}"
+        typer.echo(f"[{number}/{len(unwanted)}] {one.kind} {one.place}: {outcome}")
+    if failed:
+        raise FederateError(f"{failed} of {len(unwanted)} stay; sweep again to retry")
+
+
+def _nobody_leads() -> None:
+    """A sweep by hand is a person's word: it needs no lease, and deletes by uid and version."""
 
 
 def _table(title: str, orphans: Iterable[Orphan]) -> Table:

@@ -13,8 +13,14 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from federate.companions.references import wants_of
 from federate.model.instants import parse_instant
-from federate.model.marks import LEAVING_ANNOTATION, LEFT_ANNOTATION, NODE_HUB_ANNOTATION
+from federate.model.marks import (
+    LEAVING_ANNOTATION,
+    LEFT_ANNOTATION,
+    NODE_HUB_ANNOTATION,
+    record_of,
+)
 from federate.model.objects import (
     JsonObject,
     ObjectKey,
@@ -51,6 +57,8 @@ class NodeView:
     pods: Mapping[str, int]
     requested: Mapping[str, str]
     allocatable: Mapping[str, str]
+    companions: int
+    """ConfigMaps and Secrets of the hub that its mirrored pods name, each once."""
     leader: str
     leader_silent_seconds: float | None
     """Since the leader's last renewal, where that is longer than the lease lasts; else None."""
@@ -142,6 +150,7 @@ def _node(
         pods=count_phases(pods),
         requested=_readable(_requested(pods)),
         allocatable=_readable(parse_amounts(status_of(node).get("allocatable"))),
+        companions=count_companions(pods),
         leader=leader,
         leader_silent_seconds=silent_seconds,
         leaving_since=annotations_of(node).get(LEAVING_ANNOTATION, ""),
@@ -165,6 +174,19 @@ def count_phases(pods: Iterable[JsonObject]) -> dict[str, int]:
         for pod in pods
     )
     return {phase: counts[phase] for phase in _PHASES if counts[phase]}
+
+
+def count_companions(pods: Iterable[JsonObject]) -> int:
+    """Count what came along with the pods that have a mirror; what is shared there counts too."""
+    records = ((pod, record_of(pod)) for pod in pods)
+    return len(
+        {
+            key
+            for pod, record in records
+            if record is not None and record.mirror_uid
+            for key in wants_of(pod, record.mirror.namespace)
+        }
+    )
 
 
 def _requested(pods: Iterable[JsonObject]) -> Mapping[str, Decimal]:

@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from federate.companions.environment import Advertised
+from federate.companions.rules import CompanionRules
 from federate.config.problems import explain, show
 from federate.config.schema import (
     API_VERSION,
@@ -21,7 +23,13 @@ from federate.config.schema import (
     findings,
 )
 from federate.config.tree import Loc, Problem, Tree, Unreadable, path_of, read_tree
-from federate.config.values import SHOWN_LIMIT, expanded, is_file, shown_path
+from federate.config.values import (
+    SHOWN_LIMIT,
+    expanded,
+    is_file,
+    reached_host_and_port,
+    shown_path,
+)
 from federate.errors import ConfigError
 from federate.kubelet.rules import ServingRules
 from federate.model.naming import NamespaceRules
@@ -147,6 +155,7 @@ def _target(node: VirtualNodePart, beside: Callable[[str], Path]) -> TargetSetti
         provider_id=node.provider_id,
         node_address=node.node_address,
         kubelet=_kubelet(node.kubelet, beside),
+        companions=_companions(node),
     )
 
 
@@ -166,6 +175,21 @@ def _kubelet(part: KubeletPart, beside: Callable[[str], Path]) -> KubeletSetting
             client_ca_file=file(part.client_ca_file),
             folder=file(part.certificate_folder),
         ),
+    )
+
+
+def _companions(node: VirtualNodePart) -> CompanionRules:
+    advertised: Advertised | None = None
+    if node.hub_address is not None:
+        host, port = reached_host_and_port(node.hub_address)
+        advertised = Advertised(host=host, port=port)
+    return CompanionRules(
+        are_made=node.companions,
+        shared=frozenset((one.kind, one.name) for one in node.shared),
+        identity=node.identity,
+        advertised=advertised,
+        renew_share=float(node.token_renewal),
+        target_account=node.target_service_account or "",
     )
 
 

@@ -16,6 +16,7 @@ KEY_MARK = "[key]"
 
 _EXPECTED = {
     "string_type": "text",
+    "bool_type": "true or false",
     "dict_type": "a mapping of keys to values",
     "model_type": "a mapping of keys to values",
     "model_attributes_type": "a mapping of keys to values",

@@ -27,6 +27,8 @@ OVERRIDES: Mapping[str, str] = {
     "virtualNodes[].labels": "`--label KEY=VALUE` (by key)",
     "virtualNodes[].nodeAddress": "`--node-address`, `$FEDERATE_NODE_ADDRESS`",
     "virtualNodes[].kubelet": "`--kubelet`, `$FEDERATE_KUBELET`",
+    "virtualNodes[].companions": "`--companions`, `$FEDERATE_COMPANIONS`",
+    "virtualNodes[].hubAddress": "`--hub-address`, `$FEDERATE_HUB_ADDRESS`",
 }
 """What goes over a key. Flags go over the environment, which goes over the file."""
 
@@ -56,6 +58,7 @@ of the file included:
   `--label` adds a label, or replaces the one of that key.
 - `--kubelet off` sets `serve: false`; `csr`, `approve` (`csr` with `approve: true`) and
   `self-signed` set `serve: true` and the certificate. Address, port and client CA stay.
+- `--hub-address HOST:PORT` sets `identity: hub` and the address.
 - `--hub` and `$FEDERATE_HUB_KUBECONFIG` put aside `hub.context` too: it belongs to the other file.
 
 `--identity` and `$FEDERATE_IDENTITY` (this process in leader leases) have no key: replicas may

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -23,6 +23,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from federate.companions.keys import Kind
+from federate.companions.rules import IdentityMode
 from federate.config import values
 from federate.config.tree import Loc, path_of
 from federate.kubelet.rules import CertificateMode
@@ -68,6 +70,13 @@ def _as_share(found: Any) -> Decimal:
     return values.share(text)
 
 
+def _as_renewal(found: Any) -> Decimal:
+    text = _number_as_text(found)
+    if not isinstance(text, str):
+        raise ValueError(values.RENEWAL_EXPECTED)  # noqa: TRY004
+    return values.renewal(text)
+
+
 KubeconfigPath = Annotated[
     str,
     AfterValidator(values.kubeconfig_path),
@@ -98,6 +107,13 @@ IpAddress = Annotated[str, AfterValidator(values.address), Says("IP address")]
 
 Listen = Annotated[
     str, BeforeValidator(_number_as_text), AfterValidator(values.listen), Says("`HOST:PORT`")
+]
+
+HubAddress = Annotated[
+    str,
+    BeforeValidator(_number_as_text),
+    AfterValidator(values.hub_address),
+    Says("`HOST:PORT`"),
 ]
 
 
@@ -243,6 +259,16 @@ class KubeletPart(Part):
     )
 
 
+class SharedPart(Part):
+    """An object of the target that pods may name as it is."""
+
+    kind: Annotated[Kind, _one_of(Kind)] = Field(description="`ConfigMap` or `Secret`.")
+    name: ObjectName = Field(
+        description="Its name, in each target namespace where pods name it. Whoever may create "
+        "pods on the hub reads it there."
+    )
+
+
 class VirtualNodePart(Part):
     """One virtual node and its target."""
 
@@ -277,6 +303,38 @@ class VirtualNodePart(Part):
     )
     kubelet: KubeletPart = Field(
         default=KubeletPart(), description="How it answers `kubectl logs`, `exec` and the like."
+    )
+    companions: bool = Field(
+        default=True,
+        description="Whether the ConfigMaps and Secrets that pods name come along to the target. "
+        "Without it such pods wait, and say so.",
+    )
+    shared: list[SharedPart] = Field(
+        default_factory=list,
+        description="Objects of the target that pods may name as they are, instead of the hub's of "
+        "that name.",
+    )
+    identity: Annotated[IdentityMode, _one_of(IdentityMode)] = Field(
+        default=IdentityMode.NONE,
+        description="As whom pods speak to an API server. `none`: as nobody. `hub`: to the hub's, "
+        "as their own service accounts there. `target`: to the target's, as one service account "
+        "there.",
+    )
+    hub_address: HubAddress | None = Field(
+        default=None,
+        description="Where pods in the target reach the hub's API server, by a name or address "
+        "that its certificate has. Identity `hub`, which needs it.",
+    )
+    token_renewal: Annotated[
+        Decimal, PlainValidator(_as_renewal), Says("number above 0, at most 0.8")
+    ] = Field(
+        default=Decimal("0.8"),
+        description="The part of its life after which a pod's token is renewed. Identity `hub`.",
+    )
+    target_service_account: ObjectName | None = Field(
+        default=None,
+        description="The service account that pods run as, in each target namespace where they "
+        "are. Identity `target`, which needs it.",
     )
 
 
@@ -401,6 +459,41 @@ def virtual_node_findings(spec: Mapping[str, Any]) -> Iterator[Finding]:
         if isinstance(part, dict):
             for loc, said in check(part):
                 yield (key, *loc), said
+    yield from _identity_findings(spec)
+    yield from _shared_findings(spec)
+
+
+_IDENTITY_NEEDS = {"hub": "hubAddress", "target": "targetServiceAccount"}
+_IDENTITY_MODES = {
+    "hubAddress": ("hub",),
+    "tokenRenewal": ("hub",),
+    "targetServiceAccount": ("target",),
+}
+
+
+def _identity_findings(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    yield from _choice_findings(spec, "identity", "none", _IDENTITY_MODES, ())
+    for mode, key in _IDENTITY_NEEDS.items():
+        if spec.get("identity") == mode and not spec.get(key):
+            yield (key,), f"missing; identity {mode} needs it"
+    if spec.get("identity") == IdentityMode.HUB and spec.get("companions") is False:
+        yield ("identity",), "found hub; expected companions: true with it, for tokens are Secrets"
+
+
+def _shared_findings(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    shared = spec.get("shared")
+    if shared and spec.get("companions") is False:
+        yield ("shared",), "does nothing with companions false; expected companions true"
+    seen: dict[tuple[str, str], int] = {}
+    for number, one in enumerate(shared if isinstance(shared, list) else ()):
+        if not isinstance(one, dict):
+            continue
+        found = (one.get("kind"), one.get("name"))
+        if not all(isinstance(word, str) for word in found):
+            continue
+        first = seen.setdefault(cast("tuple[str, str]", found), number)
+        if first != number:
+            yield ("shared", number), f"stands at shared[{first}] already; expected it once"
 
 
 _CAPACITY_MODES = {

@@ -26,6 +26,9 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "console", "json")
 DEFAULT_LISTEN = "127.0.0.1:8080"
 
+LATEST_RENEWAL = Decimal("0.8")
+RENEWAL_EXPECTED = "expected a number above 0 and at most 0.8, as in 0.5"
+
 SHOWN_LIMIT = 80
 """A value longer than this is cut in messages."""
 
@@ -285,6 +288,17 @@ def share(text: str) -> Decimal:
     return part
 
 
+def renewal(text: str) -> Decimal:
+    """Return the part of a token's life after which it is renewed."""
+    try:
+        part = share(text)
+    except ValueError:
+        raise ValueError(RENEWAL_EXPECTED) from None
+    if part > LATEST_RENEWAL:
+        raise ValueError(RENEWAL_EXPECTED)
+    return part
+
+
 def host_and_port(text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`, `[IPv6]:PORT` or `:PORT` (every address)."""
     host, colon, digits = text.rpartition(":")
@@ -300,6 +314,25 @@ def host_and_port(text: str) -> tuple[str, int]:
     return host, port
 
 
+def reached_host_and_port(text: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT` or `[IPv6]:PORT`, as others reach it."""
+    expected = "expected HOST:PORT as others reach it, as in 10.0.0.5:6443"
+    try:
+        host, port = host_and_port(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    if port == 0 or _is_unspecified(host):
+        raise ValueError(expected)
+    return host, port
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return False
+
+
 def port(number: int) -> int:
     """Return the number of a port."""
     if not 0 <= number <= 65535:
@@ -310,6 +343,12 @@ def port(number: int) -> int:
 def listen(text: str) -> str:
     """Return an address to listen on."""
     host_and_port(text)
+    return text
+
+
+def hub_address(text: str) -> str:
+    """Return an address at which others reach the hub."""
+    reached_host_and_port(text)
     return text
 
 

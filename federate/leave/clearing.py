@@ -13,7 +13,10 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from federate.cluster.port import ClusterPort
+from federate.companions.keys import Kind
 from federate.errors import ClusterError, Conflict, FederateError, Forbidden, NotFound
+from federate.garbage.brought import Brought
+from federate.garbage.companions import NOT_OURS, remove_brought
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.plan import plan_sweep
 from federate.garbage.sweeper import remove_orphan
@@ -32,6 +35,9 @@ from federate.model.objects import (
 from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES
 
 log = structlog.stdlib.get_logger(__name__)
+
+AT_ONCE = 20
+"""Companions that are deleted side by side."""
 
 AGAIN = "empty ones are looked at again, for another virtual node may have begun to use one"
 
@@ -72,6 +78,10 @@ class TargetClearing:
         self.kept: dict[str, str] = {}
         """Namespaces that stay, and why."""
         self._going: set[str] = set()
+        self._gone: set[Brought] = set()
+        """Secrets on a list that were asked for and are no more."""
+        self.left_to_anchors: dict[Kind, str] = {}
+        """Kinds of companions that may not be deleted, and why: they go with their anchors."""
 
     async def mirrors(self) -> str:
         """Remove the mirrors that no hub pod wants; says what is still there."""
@@ -88,6 +98,46 @@ class TargetClearing:
                 self._fence()
                 await remove_orphan(self._hub, self._target, orphan, confirm_hub=self._confirm_hub)
         return f"{len(mirrors)} still there: {listed([str(key_of(m)) for m in mirrors][:3])}"
+
+    async def companions(self) -> str:
+        """Remove what came along with pods; says what is still there.
+
+        After the mirrors, which use it, and while the anchors, where Secrets are on record, stand.
+
+        Raises:
+            FederateError: mirrors are there again.
+        """
+        found = [
+            one
+            for one in await self._survey.brought(await self._survey.anchors())
+            if one not in self._gone and one.kind not in self.left_to_anchors
+        ]
+        if not found:
+            return ""
+        await self._refuse_mirrors()
+        await self._confirm_target()
+        left: list[str] = []
+        for start in range(0, len(found), AT_ONCE):
+            some = found[start : start + AT_ONCE]
+            # All are waited for: a failure must not leave deletes under way.
+            answers = await asyncio.gather(*map(self._remove, some), return_exceptions=True)
+            for one, answer in zip(some, answers, strict=True):
+                if isinstance(answer, BaseException):
+                    raise answer
+                left += [f"{one.kind} {one.place} ({answer})"] if answer else []
+        return f"{len(left)} still there: {listed(left[:3])}" if left else ""
+
+    async def _remove(self, one: Brought) -> str:
+        """Delete one; what is no more, or none of ours, is not asked for again."""
+        try:
+            state = await remove_brought(self._target, self._scope, one, fence=self._fence)
+        except Forbidden as error:
+            self.left_to_anchors[one.kind] = error.detail
+            return ""
+        if state in ("", NOT_OURS):
+            self._gone.add(one)
+            return ""
+        return state
 
     async def namespaces(self, names: set[str]) -> str:
         """Give back those of these namespaces that may go; says which are still ending.
@@ -128,12 +178,8 @@ class TargetClearing:
             FederateError: mirrors are there again, which would be killed with them.
         """
         anchors = await self._survey.anchors()
-        mirrors = await self._survey.mirrors() if anchors else []
-        if mirrors:
-            raise FederateError(
-                f"mirrors have come meanwhile: {listed([str(key_of(m)) for m in mirrors][:3])}. "
-                "Make sure that no federate mirrors for this virtual node, and repeat the command"
-            )
+        if anchors:
+            await self._refuse_mirrors()
         await self._confirm_target()
         for anchor in anchors:
             self._fence()
@@ -142,6 +188,14 @@ class TargetClearing:
             except Conflict:
                 continue
         return f"{len(anchors)} asked to go" if anchors else ""
+
+    async def _refuse_mirrors(self) -> None:
+        """Make sure that no mirror is there: it would lose what it uses, or its owner."""
+        if mirrors := await self._survey.mirrors():
+            raise FederateError(
+                f"mirrors have come meanwhile: {listed([str(key_of(m)) for m in mirrors][:3])}. "
+                "Make sure that no federate mirrors for this virtual node, and repeat the command"
+            )
 
 
 async def _nothing(_namespace: str) -> None:

@@ -4,7 +4,7 @@
     drain     evict the hub pods; whoever leads ends their mirrors
     retire    mark the leader lease: a running federate stops, and the command leads
     finish    one more look at pods and mirrors, now that nobody else acts
-    clear     namespaces and anchors in the target; the command only holds the lease
+    clear     companions, namespaces and anchors in the target; the command only holds the lease
     forget    the Node; and the leader lease, which was held so long, last
 
 Killed anywhere, the same command goes on: each step looks at what is there. Until it retires the
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from federate.cluster.port import ClusterPort
+from federate.companions.rules import CompanionRules
 from federate.leave.clearing import TargetClearing, remove_node, remove_node_lease
 from federate.leave.drain import Drain, DrainRules, Hub, free_rest
 from federate.leave.plan import Found
@@ -154,8 +155,11 @@ class Leaving(HubSide):
         rules: DrainRules,
         ports: LeavePorts,
         patience: Patience,
+        companions: CompanionRules | None = None,
     ) -> None:
+        """`companions` are those of `federate run`, where they are known: pods go on as before."""
         super().__init__(found, ports, patience)
+        self._companions = companions or CompanionRules()
         self._target = target
         self._rules = rules
         self._guard = TargetGuard(ports.hub, target, found)
@@ -195,7 +199,7 @@ class Leaving(HubSide):
 
     async def _finish(self, node: JsonObject) -> None:
         confined = self._survey.namespaces if self._survey.is_confined else ()
-        settings = settings_of(node, confined_to=confined)
+        settings = settings_of(node, confined_to=confined, companions=self._companions)
         replica = ReplicaPorts(
             hub=self._ports.hub,
             target=self._target,
@@ -233,6 +237,9 @@ class Leaving(HubSide):
 
     async def _clear(self) -> None:
         known = known_namespaces(self._found)
+        await self.step(f"companions in {self._target.name}", self._clearing.companions)
+        for kind, why in sorted(self._clearing.left_to_anchors.items()):
+            self._ports.progress.note(f"{kind}s that came along go with their anchors: {why}")
 
         async def namespaces() -> str:
             anchors = await self._survey.anchors()

@@ -5,10 +5,14 @@ The kinds of pods and what becomes of them are those of `kubectl drain`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from federate.companions.keys import Kind
+from federate.companions.references import wants_of
+from federate.garbage.brought import Brought
 from federate.model.marks import Scope, origin_of, record_of
 from federate.model.objects import (
     JsonObject,
@@ -73,6 +77,8 @@ class Found:
     hub_pods: Sequence[JsonObject]
     mirrors: Sequence[JsonObject] = ()
     anchors: Sequence[JsonObject] = ()
+    brought: Sequence[Brought] = ()
+    """What came along with pods, ConfigMaps and Secrets in the target."""
     leases: Sequence[JsonObject] = ()
     """The leader lease."""
     recorded: Sequence[str] = ()
@@ -81,7 +87,9 @@ class Found:
     @property
     def is_nothing(self) -> bool:
         """Tell whether everything is left already."""
-        return self.node is None and not (self.mirrors or self.anchors or self.leases)
+        return self.node is None and not (
+            self.mirrors or self.anchors or self.brought or self.leases
+        )
 
     @property
     def namespaces(self) -> tuple[str, ...]:
@@ -116,6 +124,10 @@ def describe(found: Found, *, target_name: str) -> list[str]:
     if local := [str(key_of(pod)) for pod in found.hub_pods if has_local_data(pod)]:
         lines.append(f"  their emptyDir volumes are lost: {listed(local)}")
     lines.append(f"  {_count(len(found.mirrors), 'mirror')} in {target_name} removed")
+    if found.brought:
+        along = Counter(str(one.kind) for one in found.brought)
+        counts = " and ".join(_count(n, kind) for kind, n in sorted(along.items()))
+        lines.append(f"  {counts} in {target_name}, which came along with pods, removed")
     if found.namespaces:
         lines.append(f"  its namespaces in {target_name}: {listed(found.namespaces)}")
         lines.append("  (removed where federate made them and nothing is left in them)")
@@ -135,14 +147,33 @@ def describe_abandoned(found: Found, *, target_name: str) -> list[str]:
     if intents:
         lines.append(f"    mirrors that may exist, but never ran: {listed(intents)}")
     lines.append(f"    namespaces: {listed(found.namespaces) or 'none on record'}")
+    lines += _describe_copies(found.hub_pods)
     lines += [
         "  Owners replace their pods at once. If the target is only cut off, a Job's work is then",
         "  done twice, and a StatefulSet's pod runs twice under one identity: as with kubectl",
         "  delete --force, it is you who says that these pods are no more.",
         "  Should the target come back: federate leave with --target removes what is left there,",
         "  and so does a federate that runs with this virtual node again. Or delete its anchors:",
-        f"    kubectl --kubeconfig TARGET delete configmap -A -l {found.scope.selector}",
+        f"    kubectl --kubeconfig TARGET delete configmap,secret -A -l {found.scope.selector}",
     ]
+    return lines
+
+
+def _describe_copies(hub_pods: Iterable[JsonObject]) -> list[str]:
+    """Name whose contents stay readable in a target that is abandoned, as far as the hub tells."""
+    keys = {
+        (key.kind, key.hub_key)
+        for pod in hub_pods
+        if (record := record_of(pod)) is not None and record.mirror_uid
+        for key in wants_of(pod, record.mirror.namespace)
+        if key.can_exist
+    }
+    lines = []
+    for kind in Kind:
+        if names := sorted(str(name) for found, name in keys if found is kind):
+            lines.append(f"    copies of {kind}s of the hub: {listed(names)}")
+    if any(kind is Kind.SECRET for kind, _ in keys):
+        lines.append("      (whoever has that cluster reads them: think of renewing what is in)")
     return lines
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from federate import __version__
 from federate.cluster.port import ClusterPort
 from federate.cluster.recorder import Recorder
+from federate.companions.rules import CompanionRules
 from federate.model.marks import LAST_APPLIED_ANNOTATION, Scope
 from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.model.objects import (
@@ -78,7 +79,9 @@ def leading(
     return body_of
 
 
-def settings_of(node: JsonObject, *, confined_to: Sequence[str] = ()) -> TargetSettings:
+def settings_of(
+    node: JsonObject, *, confined_to: Sequence[str] = (), companions: CompanionRules
+) -> TargetSettings:
     """Make settings of what the Node says.
 
     `confined_to`: the only target namespaces that may be read.
@@ -102,6 +105,7 @@ def settings_of(node: JsonObject, *, confined_to: Sequence[str] = ()) -> TargetS
         taints=tuple(_taint(t) for t in taints if t.get("key") != VIRTUAL_NODE_TAINT_KEY),
         provider_id=spec_of(applied).get("providerID"),
         node_address=next((a["address"] for a in addresses if a.get("type") == "InternalIP"), None),
+        companions=companions,
     )
 
 

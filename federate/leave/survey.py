@@ -13,12 +13,13 @@ from datetime import datetime, timedelta
 
 from federate.cluster.port import ClusterPort
 from federate.errors import ConfigError, Forbidden, NotFound, TargetChanged
+from federate.garbage.brought import Brought, brought
 from federate.leave.plan import Found
 from federate.model.instants import parse_instant
 from federate.model.leases import NODE_LEASE_NAMESPACE
-from federate.model.marks import NODE_HUB_ANNOTATION, Scope, record_of
+from federate.model.marks import COMPANION_LABEL, NODE_HUB_ANNOTATION, Scope, record_of
 from federate.model.naming import anchor_name
-from federate.model.objects import JsonDict, ObjectKey, annotations_of, key_of, spec_of
+from federate.model.objects import JsonDict, JsonObject, ObjectKey, annotations_of, key_of, spec_of
 from federate.model.resources import CONFIGMAPS, LEASES, NODES, PODS, Resource
 from federate.node.anchors import UNKNOWN_IDENTITY, NodeAnchors, is_identity, parse_anchors
 from federate.node.recognition import Recognition
@@ -175,31 +176,41 @@ class TargetSurvey:
         return await self._list(PODS, metadata_only=metadata_only)
 
     async def anchors(self) -> list[JsonDict]:
-        """List the anchors of this virtual node, in every namespace: by marks and name."""
+        """List the anchors of this virtual node, in every namespace: by marks and name.
+
+        With their data: Secrets that came along are on record there.
+        """
         name = anchor_name(self._scope)
-        marked = await self._list(CONFIGMAPS, metadata_only=True)
+        marked = await self._list(CONFIGMAPS, f",!{COMPANION_LABEL}", metadata_only=False)
         return [anchor for anchor in marked if key_of(anchor).name == name]
 
-    async def _list(self, resource: Resource, *, metadata_only: bool) -> list[JsonDict]:
+    async def brought(self, anchors: Iterable[JsonObject]) -> tuple[Brought, ...]:
+        """List what came along with pods: ConfigMaps by marks, Secrets by the anchors' lists."""
+        marked = await self._list(CONFIGMAPS, f",{COMPANION_LABEL}", metadata_only=True)
+        return brought(self._scope, configmaps=marked, anchors=anchors)
+
+    async def _list(
+        self, resource: Resource, narrower: str = "", *, metadata_only: bool
+    ) -> list[JsonDict]:
         if not self.is_confined:
             try:
-                return await self._list_in("", resource, metadata_only=metadata_only)
+                return await self._list_in("", resource, narrower, metadata_only=metadata_only)
             except Forbidden:
                 if not self.namespaces:
                     raise
                 self.is_confined = True
         found: list[JsonDict] = []
         for namespace in self.namespaces:
-            found += await self._list_in(namespace, resource, metadata_only=metadata_only)
+            found += await self._list_in(namespace, resource, narrower, metadata_only=metadata_only)
         return found
 
     async def _list_in(
-        self, namespace: str, resource: Resource, *, metadata_only: bool
+        self, namespace: str, resource: Resource, narrower: str, *, metadata_only: bool
     ) -> list[JsonDict]:
         listing = await self._target.list(
             resource,
             namespace=namespace,
-            label_selector=self._scope.selector,
+            label_selector=f"{self._scope.selector}{narrower}",
             metadata_only=metadata_only,
         )
         return [obj for obj in listing.items if self._scope.owns(obj)]

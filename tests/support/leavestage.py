@@ -11,11 +11,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from federate import __version__
 from federate.cluster.identity import IdentityGuard
+from federate.companions.demand import listing_entry
+from federate.companions.keys import CompanionKey, Kind
+from federate.companions.render import render_companion
 from federate.errors import ClusterError, LeadershipLost, VirtualNodeLeft
 from federate.leave.abandoning import Abandoning
 from federate.leave.drain import DrainRules
@@ -35,7 +39,15 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.pods import is_gated, node_name_of, phase_of
-from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES, PODS, SERVICEACCOUNTS
+from federate.model.resources import (
+    CONFIGMAPS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICEACCOUNTS,
+)
 from federate.node.capacity import CapacityRules
 from federate.runtime.election import Election
 from federate.runtime.leading import Leading, LeadingPorts
@@ -54,6 +66,10 @@ LEASE = ObjectKey("kube-system", leader_lease_name("edge"))
 NODE_LEASE = ObjectKey("kube-node-lease", "edge")
 COMMAND = "command"
 """What the command's clients begin with: faults are for them alone."""
+
+
+def _enlist(entry: dict[str, str], anchor: JsonDict) -> None:
+    anchor["data"] = {**(anchor.get("data") or {}), **entry}
 
 
 class Said:
@@ -94,7 +110,7 @@ class LeaveStage:
         self.hub.add_namespace("kube-node-lease")
         served = [
             {"name": r.plural, "kind": r.kind, "namespaced": True, "verbs": ["list"]}
-            for r in (PODS, CONFIGMAPS, SERVICEACCOUNTS)
+            for r in (PODS, CONFIGMAPS, SECRETS, SERVICEACCOUNTS)
         ]
         self.target.documents |= {
             "/version": {"gitVersion": "v1.34.4"},
@@ -223,6 +239,19 @@ class LeaveStage:
         del body["metadata"]["uid"]
         return key_of(self.hub.add(PODS, body))
 
+    def bring(self, *keys: CompanionKey, **metadata: object) -> None:
+        """What came along with pods stands in the target, Secrets on the anchor's list."""
+        place = ObjectKey(self.namespace, anchor_name(self.scope))
+        for key in keys:
+            anchor = self.target.read(CONFIGMAPS, place)
+            hub_object = {"metadata": {"name": key.name, "namespace": key.namespace}}
+            body = render_companion(key, hub_object, scope=self.scope, anchor=anchor)
+            body["metadata"].update(metadata)
+            if key.kind is Kind.SECRET:
+                entry = {body["metadata"]["name"]: listing_entry(key)}
+                self.target.edit(CONFIGMAPS, place, partial(_enlist, entry))
+            self.target.add(key.kind.resource, body)
+
     def hub_pod(self, name: str) -> JsonDict | None:
         return self.hub.find(PODS, ObjectKey("default", name))
 
@@ -319,7 +348,8 @@ class LeaveStage:
         if not with_target:
             return found
         survey = TargetSurvey(self.target_client(), found.scope, known_namespaces(found))
-        return replace(found, mirrors=await survey.mirrors(), anchors=await survey.anchors())
+        found = replace(found, mirrors=await survey.mirrors(), anchors=await survey.anchors())
+        return replace(found, brought=await survey.brought(found.anchors))
 
     def target_client(self) -> FakeClient:
         return self.target.client(f"{COMMAND}-target")

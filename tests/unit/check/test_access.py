@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from federate.check.access import (
@@ -15,11 +17,18 @@ from federate.check.access import (
     user_of,
 )
 from federate.check.findings import FindingId, Severity
-from federate.check.rights import Circumstances, Right, Side, rights
+from federate.check.rights import Circumstances, Feature, Right, Side, rights, usual_features
 from federate.node.capacity import CapacityMode
 
-HUB = Circumstances(side=Side.HUB, node_names=("edge", "far"))
-CONFINED = Circumstances(side=Side.TARGET, confined_to=("team-a",), capacity=CapacityMode.STATIC)
+HUB = Circumstances(
+    side=Side.HUB, node_names=("edge", "far"), features=usual_features(is_confined=False)
+)
+CONFINED = Circumstances(
+    side=Side.TARGET,
+    confined_to=("team-a",),
+    capacity=CapacityMode.STATIC,
+    features=usual_features(is_confined=True),
+)
 
 
 def right(**more: object) -> Right:
@@ -125,11 +134,19 @@ def test_the_command_grants_it_to_the_one_who_asked() -> None:
     assert account == (
         "federate rbac --side hub --node edge --node far --account-namespace kube-system --name fed"
     )
-    elsewhere = rbac_command(Circumstances(side=Side.HUB, leader_lease_namespace="ops"), user="")
-    assert elsewhere == "federate rbac --side hub --leader-lease-namespace ops"
+    around = replace(HUB, node_names=(), leader_lease_namespace="ops")
+    assert rbac_command(around, user="") == "federate rbac --side hub --leader-lease-namespace ops"
     person = rbac_command(CONFINED, user="jane")
     assert person == (
         "federate rbac --side target --namespace team-a --capacity static --user 'jane'"
+    )
+
+
+def test_the_command_grants_no_feature_that_is_not_used() -> None:
+    """And every other one that is."""
+    used = (HUB.features - {Feature.COMPANIONS, Feature.EVENTS}) | {Feature.APPROVE}
+    assert rbac_command(replace(HUB, node_names=(), features=used), user="") == (
+        "federate rbac --side hub --with approve --without companions --without events"
     )
 
 

@@ -15,6 +15,8 @@ from federate.check.checkup import Checked, EndPoint, check_all
 from federate.check.findings import FindingId, Status, StepResult
 from federate.cluster.sessions import Access
 from federate.cluster.upstream import Reply, UpstreamCall
+from federate.companions.environment import Advertised
+from federate.companions.rules import CompanionRules, IdentityMode
 from federate.errors import ClusterError, ConfigError, Forbidden, ServerFault, Unauthorized
 from federate.model.marks import (
     HUB_LABEL,
@@ -23,10 +25,11 @@ from federate.model.marks import (
 )
 from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
-from federate.model.resources import LEASES, NAMESPACES, NODES, PODS, Resource
+from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES, PODS, Resource
 from federate.node.capacity import CapacityRules
 from federate.runtime.settings import Settings, TargetSettings
 from tests.support.clock import ManualClock
+from tests.support.credentials import Authority
 from tests.support.fakeclient import Call, Refuse
 from tests.support.fakecluster import FakeCluster
 
@@ -423,3 +426,79 @@ async def test_the_right_to_approve_is_asked_for_where_it_is_used() -> None:
         results = await pair.check()
     [finding] = [f for r in results if r.end == "hub" for f in r.findings if "Optional" in f.id]
     assert "--with approve" in finding.fix
+
+
+# -- what comes along ------------------------------------------------------------------------------
+
+
+def with_companions(pair: Bed, rules: CompanionRules) -> None:
+    pair.settings = replace(pair.settings, targets=(replace(EDGE, companions=rules),))
+
+
+async def asked_of(pair: Bed) -> tuple[set[str], set[str]]:
+    """Of each end which resources rights were asked for, with their subresources."""
+    for end in (pair.at_hub, pair.at_target):
+        end.questions.clear()
+    await pair.check()
+    hub, target = (
+        {"/".join(filter(None, (q["resource"], q.get("subresource")))) for q in end.questions}
+        for end in (pair.at_hub, pair.at_target)
+    )
+    return hub, target
+
+
+async def test_rights_are_those_of_what_comes_along() -> None:
+    """Nobody is asked for Secrets where none come along, nor for tokens without identity hub."""
+    async with bed() as pair:
+        for rules, is_read, is_issued in (
+            (CompanionRules(), True, False),
+            (CompanionRules(are_made=False), False, False),
+            (IDENTITY, True, True),
+        ):
+            with_companions(pair, rules)
+            hub, target = await asked_of(pair)
+            assert ("secrets" in hub, "secrets" in target) == (is_read, is_read)
+            assert ("serviceaccounts/token" in hub) == is_issued
+            assert "serviceaccounts/token" not in target
+
+
+async def test_a_right_that_is_missing_says_which_pods_wait() -> None:
+    async with bed() as pair:
+        pair.at_target.allowed = lambda attributes: attributes["resource"] != "secrets"
+        [finding] = [
+            found
+            for result in await pair.check()
+            for found in result.findings
+            if found.id is FindingId.OPTIONAL_RIGHT_MISSING
+        ]
+    assert "may not get, create, patch, delete secrets cluster-wide" in finding.what
+    assert "CompanionRefused" in finding.what
+    assert finding.fix.startswith("federate rbac --side target")
+
+
+IDENTITY = CompanionRules(
+    identity=IdentityMode.HUB, advertised=Advertised(host="127.0.0.1", port=1)
+)
+
+
+async def test_the_address_of_the_hub_is_asked_as_a_pod_would(tmp_path: Path) -> None:
+    """Only with identity hub; whoever answers, pods believe what kube-root-ca.crt says."""
+    step = "hub address edge"
+    async with bed() as pair:
+        assert step not in status_of_steps(await pair.check(), "hub")
+        with_companions(pair, IDENTITY)
+        assert findings(await pair.check(), "hub") >= {FindingId.HUB_ADDRESS_NOT_BELIEVED}
+        authority = Authority()
+        metadata = {"namespace": "kube-system", "name": "kube-root-ca.crt"}
+        data = {"ca.crt": authority.ca.pem.decode()}
+        pair.hub.add(CONFIGMAPS, {"metadata": metadata, "data": data})
+        assert findings(await pair.check(), "hub") >= {FindingId.HUB_ADDRESS_UNREACHABLE}
+        pair.at_hub.get = refusing()  # type: ignore[attr-defined]
+        assert FindingId.NOT_READABLE in findings(await pair.check(), "hub")
+
+
+def refusing() -> Callable[..., Any]:
+    async def get(asked: Resource, key: ObjectKey, **more: Any) -> JsonDict:
+        raise Forbidden(f"{asked.plural} {key}", reason="Forbidden", status=403)
+
+    return get

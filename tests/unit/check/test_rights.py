@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,8 @@ def test_every_right_has_its_reason(row: Row) -> None:
         assert not row.is_required
 
 
-def hub(**more: object) -> Circumstances:
-    return Circumstances(side=Side.HUB, node_names=("edge",), features=ALL, **more)  # type: ignore[arg-type]
+def hub(features: frozenset[Feature] = ALL, **more: object) -> Circumstances:
+    return Circumstances(side=Side.HUB, node_names=("edge",), features=features, **more)  # type: ignore[arg-type]
 
 
 def confined(capacity: CapacityMode = CapacityMode.STATIC, **more: object) -> Circumstances:
@@ -191,6 +192,43 @@ def test_features_come_and_go_with_their_rights() -> None:
     full = rights(Circumstances(side=Side.TARGET, features=ALL))
     assert find(full, "events", "watch")
     assert find(full, "namespaces", "delete")
+
+
+@pytest.mark.parametrize(
+    "around", [hub(), Circumstances(side=Side.TARGET, features=ALL), confined()]
+)
+def test_secrets_are_listed_nowhere(around: Circumstances) -> None:
+    """But for the look whether a namespace is empty, which is named and may be left out."""
+    features = (ALL if around.features == ALL else usual_features(is_confined=True)) - {
+        Feature.GIVE_BACK
+    }
+    for right in rights(replace(around, features=features)):
+        assert not covers(right, resource="secrets", verb="list"), right
+
+
+def test_what_comes_along_is_read_by_name_and_written_where_mirrors_are() -> None:
+    """On the hub get and watch; in a confined target nothing outside of what was given."""
+    for resource in ("secrets", "configmaps"):
+        usual = rights(hub(features=usual_features(is_confined=False)))
+        verbs = {
+            verb for r in usual if r.resource == resource and not r.namespace for verb in r.verbs
+        }
+        assert verbs == {"get", "watch"}
+        there = rights(confined(features=usual_features(is_confined=True)))
+        assert {r.namespace for r in there if r.resource == resource} == {"team-a", "team-b"}
+    bare = usual_features(is_confined=False) - {Feature.COMPANIONS}
+    for found in (rights(hub(features=bare)), rights(confined(features=bare))):
+        assert not [right for right in found if right.resource == "secrets"]
+
+
+def test_the_right_to_become_any_service_account_is_not_usual() -> None:
+    assert not find(
+        rights(hub(features=usual_features(is_confined=False))), "serviceaccounts/token", "create"
+    )
+    [right] = find(
+        rights(hub(features=frozenset({Feature.POD_IDENTITY}))), "serviceaccounts/token", "create"
+    )
+    assert not right.is_required and not right.namespace
 
 
 def test_circumstances_follow_the_settings() -> None:

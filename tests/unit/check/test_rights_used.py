@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from federate.check.rights import Circumstances, Right, Side, rights, usual_features
+from federate.check.rights import Circumstances, Feature, Right, Side, rights, usual_features
+from federate.companions.environment import Advertised
+from federate.companions.keys import Kind
+from federate.companions.rules import CompanionRules, IdentityMode
+from federate.model.resources import SECRETS
 from federate.node.capacity import CapacityMode
+from tests.support.clock import run_virtual
+from tests.support.companionworlds import CompanionWorld, needing
 from tests.support.fakeclient import Call
 from tests.support.histories import Act, live, run
 from tests.support.quiet import quiet
@@ -67,8 +74,8 @@ def is_granted(call: Call, granted: tuple[Right, ...]) -> bool:
     )
 
 
-def refused(world: World) -> list[str]:
-    sides = ((world.hub, HUB), (world.target, TARGET))
+def refused(world: World, *, by_hub: tuple[Right, ...] = HUB) -> list[str]:
+    sides = ((world.hub, by_hub), (world.target, TARGET))
     return [
         f"{cluster.name}: {call}"
         for cluster, granted in sides
@@ -92,6 +99,77 @@ def test_whatever_happens_to_pods_nothing_is_asked_for_that_is_not_granted(story
     assert not found
 
 
+TOKEN_VOLUME = {
+    "name": "token",
+    "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]},
+}
+
+
+async def with_all_that_comes_along(world: CompanionWorld, *, has_tokens: bool) -> None:
+    """Objects appear, change, go and are wanted no more; the target's admin meddles."""
+    objects = [(kind, name) for kind in Kind for name in ("here", "later")]
+    for kind in Kind:
+        world.give(kind, "here", a="1")
+    await world.start()
+    builder = needing("web", *objects, optional=True)
+    if has_tokens:
+        builder = builder.with_spec(serviceAccountName="default", volumes=[TOKEN_VOLUME])
+    web = world.submit(builder)
+    await asyncio.sleep(10.0)
+    assert world.values(Kind.CONFIGMAP, "here") == {"a": "1"}
+    for kind in Kind:
+        world.give(kind, "here", a="2")
+        world.give(kind, "later", b="1")
+    await asyncio.sleep(10.0)
+    for kind in Kind:
+        assert world.companion(kind, "later") is not None
+        world.admin_edits(kind, "here", lambda obj: obj.update(data={}))
+        world.admin_deletes(kind, "later")
+    await asyncio.sleep(400.0)
+    for kind in Kind:
+        assert world.companion(kind, "later") is not None
+        world.take(kind, "here")
+    await asyncio.sleep(120.0)
+    assert world.companion(Kind.SECRET, "here") is None
+    world.delete(web)
+    await asyncio.sleep(200.0)
+    assert world.listed() == set()
+
+
+@pytest.mark.parametrize("identity", IdentityMode)
+def test_whatever_comes_along_nothing_is_asked_for_that_is_not_granted(
+    identity: IdentityMode,
+) -> None:
+    """Tokens and news of Services only with the right that is not usual."""
+
+    async def lived() -> list[str]:
+        rules = CompanionRules(
+            identity=identity,
+            advertised=Advertised(host="hub", port=6443),
+            target_account="guest",
+        )
+        world = CompanionWorld(companions=rules)
+        try:
+            await with_all_that_comes_along(world, has_tokens=identity is not IdentityMode.NONE)
+        finally:
+            await world.stop()
+        asked = [call for call in world.hub.calls if call.subresource == "token"]
+        assert bool(asked) == (identity is IdentityMode.HUB)
+        for cluster in (world.hub, world.target):
+            verbs = {call.verb for call in cluster.calls if call.resource == SECRETS}
+            assert "list" not in verbs
+        return refused(world, by_hub=issuing if identity is IdentityMode.HUB else HUB)
+
+    issuing = rights(
+        Circumstances(
+            side=Side.HUB,
+            node_names=("edge",),
+            features=usual_features(is_confined=False) | {Feature.POD_IDENTITY},
+        )
+    )
+    assert run_virtual(lived()) == []
+
+
 def test_the_role_that_confined_tests_run_with_is_the_printed_one() -> None:
     around = Circumstances(
         side=Side.TARGET,
@@ -99,8 +177,8 @@ def test_the_role_that_confined_tests_run_with_is_the_printed_one() -> None:
         capacity=CapacityMode.STATIC,
         features=usual_features(is_confined=True),
     )
-    found = {
-        f"{right.resource}.{right.group}" if right.group else right.resource: right.verbs
-        for right in rights(around)
-    }
+    found: dict[str, tuple[str, ...]] = {}
+    for right in rights(around):
+        name = f"{right.resource}.{right.group}" if right.group else right.resource
+        found[name] = (*found.get(name, ()), *right.verbs)
     assert found == ROLE

@@ -39,6 +39,7 @@ HUB_ANSWERS: JsonDict = {
 MIRRORS = [MIRROR.with_annotations(ORIGIN.annotations()).build()]
 TARGET_ANSWERS: JsonDict = {
     "/api/v1/pods": {"kind": "PodList", "items": MIRRORS},
+    "/api/v1/configmaps": {"kind": "ConfigMapList", "items": []},
     "/api/v1/namespaces/default/pods/a": MIRRORS[0],
 }
 

@@ -11,6 +11,9 @@ import pytest
 
 from federate.cli.run import read_settings
 from federate.cli.sources import VARIABLES, Typed
+from federate.companions.environment import Advertised
+from federate.companions.keys import Kind
+from federate.companions.rules import CompanionRules, IdentityMode
 from federate.errors import ConfigError
 from federate.kubelet.rules import CertificateMode, ServingRules
 from federate.model.naming import NamespaceRules, NamespaceStrategy
@@ -34,6 +37,8 @@ virtualNodes:
   labels: {zone: file, kept: file}
   nodeAddress: 10.0.0.1
   kubelet: {port: 7, certificate: files, certificateFile: a, keyFile: b, clientCAFile: c}
+  identity: hub
+  hubAddress: filehost:1
 - nodeName: other
   target: {kubeconfig: other.yaml}
 """
@@ -48,6 +53,8 @@ ENVIRONMENT = {
     "FEDERATE_LEADER_LEASE_NAMESPACE": "envlease",
     "FEDERATE_NODE_ADDRESS": "10.0.0.2",
     "FEDERATE_KUBELET": "approve",
+    "FEDERATE_COMPANIONS": "on",
+    "FEDERATE_HUB_ADDRESS": "envhub:2",
 }
 
 FLAGS = {
@@ -60,6 +67,8 @@ FLAGS = {
     "leader_lease_namespace": "flaglease",
     "node_address": "10.0.0.3",
     "kubelet": "off",
+    "companions": "on",
+    "hub_address": "[::1]:3",
 }
 
 Make = Callable[..., Typed]
@@ -90,6 +99,8 @@ def said(settings: Settings) -> list[Any]:
         settings.leader_lease_namespace,
         settings.targets[0].node_address,
         kubelet_word(settings.targets[0].kubelet),
+        "on" if settings.targets[0].companions.are_made else "off",
+        address_of(settings.targets[0].companions),
     ]
 
 
@@ -97,6 +108,14 @@ def kubelet_word(kubelet: KubeletSettings) -> str:
     if not kubelet.is_served:
         return "off"
     return "approve" if kubelet.serving.approves else str(kubelet.serving.mode)
+
+
+def address_of(companions: CompanionRules) -> str:
+    found = companions.advertised
+    if companions.identity is not IdentityMode.HUB or found is None:
+        return ""
+    host = f"[{found.host}]" if ":" in found.host else found.host
+    return f"{host}:{found.port}"
 
 
 def problems_of(typed: Typed) -> list[str]:
@@ -118,6 +137,8 @@ def test_the_file_alone(typed: Make, tmp_path: Path) -> None:
         "filelease",
         "10.0.0.1",
         "files",
+        "on",
+        "filehost:1",
     ]
     assert settings.hub_kubeconfig == tmp_path / "filehub.yaml"
     assert [target.name for target in settings.targets] == ["edge", "other"]
@@ -205,6 +226,28 @@ def test_the_kubelet_word_leaves_the_rest(typed: Make, tmp_path: Path) -> None:
     assert problems_of(typed(kubelet="yes")) == [
         '--kubelet: "yes": expected csr, approve, self-signed, off'
     ]
+
+
+def test_words_about_companions_leave_the_rest(typed: Make, tmp_path: Path) -> None:
+    """What is shared stays; an address of the hub is an identity too, and needs companions."""
+    file = tmp_path / "federation.yaml"
+    shared = "  shared: [{kind: Secret, name: pull}]\n"
+    file.write_text(FILE.replace("- nodeName: other\n", f"{shared}- nodeName: other\n"))
+    settings, _ = read_settings(typed(hub_address="hub:6443"))
+    edge, other = (target.companions for target in settings.targets)
+    assert edge.shared == frozenset({(Kind.SECRET, "pull")})
+    assert {one.advertised for one in (edge, other)} == {Advertised(host="hub", port=6443)}
+    assert {one.identity for one in (edge, other)} == {IdentityMode.HUB}
+    assert problems_of(typed(companions="off")) == [
+        "--companions: identity hub needs them, for tokens are Secrets"
+    ]
+    assert problems_of(typed(companions="no", hub_address="hub")) == [
+        '--companions: "no": expected on, off',
+        '--hub-address: "hub": expected HOST:PORT as others reach it, as in 10.0.0.5:6443',
+    ]
+    file.write_text(FILE.replace("  identity: hub\n  hubAddress: filehost:1\n", ""))
+    settings, _ = read_settings(typed(companions="off"))
+    assert not any(target.companions.are_made for target in settings.targets)
 
 
 def test_all_that_is_wrong_is_told_at_once(typed: Make, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def edge(**changes: object) -> NodeView:
         "pods": {"Running": 3, "Pending": 1},
         "requested": {"cpu": "2", "memory": "1Gi"},
         "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "50"},
+        "companions": 7,
         "leader": "host-1",
         "leader_silent_seconds": None,
     }
@@ -66,6 +67,7 @@ def test_a_node_is_a_row() -> None:
         "3 running, 1 pending / 50",
         "2 / 8",
         "1Gi / 32Gi",
+        "7",
         "host-1",
     )
 
@@ -86,7 +88,7 @@ def test_what_is_wrong_stands_in_the_row() -> None:
     assert node_row(edge(target_reachable="False", reason="TargetChanged"))[2] == (
         "another cluster (TargetChanged)"
     )
-    assert row[4:] == ("0 / ?", "2 / ?", "1Gi / ?", "none (host-1 silent for 90s)")
+    assert row[4:] == ("0 / ?", "2 / ?", "1Gi / ?", "7", "none (host-1 silent for 90s)")
     assert node_row(edge(leader=""))[-1] == "none"
     assert node_row(edge(target_reachable="Unknown"))[2] == "unknown"
 

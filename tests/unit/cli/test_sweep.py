@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from federate.cli.sweep import remove_all, show
+from federate.cli.sweep import remove_all, remove_unwanted, show, show_brought
+from federate.companions.keys import CompanionKey, Kind, name_of
 from federate.errors import FederateError
+from federate.garbage.brought import Brought
+from federate.garbage.companions import BroughtSurvey
 from federate.garbage.plan import Orphan, Survey
 from federate.garbage.sweeper import survey
 from federate.model.marks import Origin, Scope
 from federate.model.objects import ObjectKey, uid_of
-from federate.model.resources import NAMESPACES, PODS
+from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS, SECRETS
 from tests.support.builders import pod
 from tests.support.clock import virtual_loop, virtual_time
+from tests.support.companions import companion, hub_object, key_for
 from tests.support.fakecluster import FakeCluster
+from tests.support.views import SCOPE
 
 Captured = pytest.CaptureFixture[str]
 
@@ -82,6 +87,51 @@ def test_orphans_and_strangers_are_shown_apart(capsys: Captured) -> None:
     assert "Orphans of edge" in first
     assert "ns/a" in first
     assert "ns/b" in second
+
+
+LOGIN = key_for(name="login")
+SITE = key_for(Kind.CONFIGMAP, "site")
+
+
+def along(*keys: CompanionKey) -> tuple[Brought, ...]:
+    return tuple(Brought(key.kind, name_of(SCOPE, key), key) for key in keys)
+
+
+def test_what_nobody_wants_is_named(capsys: Captured) -> None:
+    """With what it stands for; of other virtual nodes only how much there is."""
+    survey_ = BroughtSurvey(found=along(LOGIN, SITE), unwanted=along(LOGIN), unknown={"west": 3})
+    show_brought(survey_, node_name="edge")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == (
+        f"Nobody wants Secret {name_of(SCOPE, LOGIN)}, which stands for Secret default/login."
+    )
+    assert second.startswith("Not touched: 3 ConfigMaps and Secrets")
+    show_brought(BroughtSurvey(found=along(LOGIN), unwanted=(), unknown={}), node_name="edge")
+    assert capsys.readouterr().out == "All that came along with pods of edge is wanted (1).\n"
+    show_brought(BroughtSurvey(found=(), unwanted=(), unknown={}), node_name="edge")
+    assert capsys.readouterr().out == ""
+
+
+@virtual_time
+async def test_what_is_wanted_again_is_kept(capsys: Captured) -> None:
+    """A pod may have come while a person read; one that fails does not keep the others."""
+    target = FakeCluster("edge", virtual_loop().time)
+    for key in (LOGIN, SITE):
+        target.add(key.kind.resource, companion(key, hub_object(key)))
+
+    async def look() -> BroughtSurvey:
+        return BroughtSurvey(found=(), unwanted=along(SITE), unknown={})
+
+    await remove_unwanted(target.client(), SCOPE, along(LOGIN, SITE), look)
+    assert capsys.readouterr().out.splitlines() == [
+        f"[1/2] Secret {name_of(SCOPE, LOGIN)}: kept: it is wanted again",
+        f"[2/2] ConfigMap {name_of(SCOPE, SITE)}: asked to go",
+    ]
+    assert target.find(SECRETS, name_of(SCOPE, LOGIN)) is not None
+    assert target.find(CONFIGMAPS, name_of(SCOPE, SITE)) is None
+    target.go_down()
+    with pytest.raises(FederateError, match="1 of 2 stay"):
+        await remove_unwanted(target.client(), SCOPE, along(LOGIN, SITE), look)
 
 
 def test_no_orphans_is_said(capsys: Captured) -> None:

@@ -16,8 +16,9 @@ from federate.cli.view import (
     view_of,
     why_waiting,
 )
-from federate.model.objects import JsonDict
-from tests.support.builders import pod
+from federate.model.marks import RECORD_ANNOTATION, MirrorRecord
+from federate.model.objects import JsonDict, ObjectKey
+from tests.support.builders import PodBuilder, pod
 
 NOW = datetime(2026, 1, 1, 1, 0, 0, tzinfo=UTC)
 
@@ -62,6 +63,30 @@ def test_a_healthy_node_is_summed_up() -> None:
     assert shown.requested == {"cpu": "1500m", "memory": "1Gi", "pods": "3"}
     assert shown.allocatable == {"cpu": "8", "memory": "32Gi", "pods": "50"}
     assert (shown.leader, shown.leader_silent_seconds) == ("host-1", None)
+
+
+def test_what_came_along_is_counted_once() -> None:
+    """ConfigMaps and Secrets that pods with a mirror name; a pod that is over needs none."""
+
+    def naming(name: str, *, has_mirror: bool = True) -> PodBuilder:
+        record = MirrorRecord(
+            pod_uid=f"uid-{name}",
+            mirror=ObjectKey("t", name),
+            mirror_uid="m" if has_mirror else "",
+        )
+        volumes = [{"name": "v", "secret": {"secretName": "login"}}]
+        pulls = [{"name": "login"}, {"name": "registry"}]
+        builder = pod(name).bound_to("edge").with_spec(volumes=volumes, imagePullSecrets=pulls)
+        return builder.with_annotations({RECORD_ANNOTATION: record.format()})
+
+    pods = [
+        naming("a").build(),
+        naming("b").build(),
+        naming("waits", has_mirror=False).with_spec(imagePullSecrets=[{"name": "x"}]).build(),
+        naming("over").with_spec(imagePullSecrets=[{"name": "y"}]).succeeded().build(),
+    ]
+    (shown,) = view([node()], pods).nodes
+    assert shown.companions == 2
 
 
 def test_sizes_are_written_for_people() -> None:

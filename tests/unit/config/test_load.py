@@ -11,6 +11,9 @@ from typing import get_args
 
 import pytest
 
+from federate.companions.environment import Advertised
+from federate.companions.keys import Kind
+from federate.companions.rules import CompanionRules, IdentityMode
 from federate.config import values
 from federate.config.load import Configuration, load
 from federate.config.schema import LogFormatName, LogLevelName
@@ -97,15 +100,22 @@ def test_every_key_reaches_the_settings() -> None:
         certificateFile: tls.crt
         keyFile: /k/tls.key
         clientCAFile: ca.crt
+      shared: [{kind: Secret, name: pull}, {kind: ConfigMap, name: site.conf}]
+      identity: hub
+      hubAddress: "[fd00::5]:6443"
+      tokenRenewal: 0.25
     - nodeName: guest
       target: {kubeconfig: ../guest.yaml}
       kubelet: {serve: false}
+      companions: false
       capacity: {mode: quota, quota: {namespace: n, name: q}, static: {memory: 1Gi}}
       namespaces: {strategy: single, single: n}
     - nodeName: fixed
       target: {kubeconfig: edge.yaml}
       kubelet: {certificate: csr, approve: true, certificateFolder: keys}
       capacity: {mode: static, static: {cpu: 4, pods: 10}}
+      identity: target
+      targetServiceAccount: guests
     """
     found = read(text)
     edge, guest, fixed = found.targets()
@@ -140,7 +150,15 @@ def test_every_key_reaches_the_settings() -> None:
                 client_ca_file=Path("/etc/federate/ca.crt"),
             ),
         ),
+        companions=CompanionRules(
+            shared=frozenset({(Kind.SECRET, "pull"), (Kind.CONFIGMAP, "site.conf")}),
+            identity=IdentityMode.HUB,
+            advertised=Advertised(host="fd00::5", port=6443),
+            renew_share=0.25,
+        ),
     )
+    assert guest.companions == CompanionRules(are_made=False)
+    assert fixed.companions == CompanionRules(identity=IdentityMode.TARGET, target_account="guests")
     assert guest.kubelet == KubeletSettings(is_served=False)
     assert fixed.kubelet.serving == ServingRules(approves=True, folder=Path("/etc/federate/keys"))
     assert guest.capacity == CapacityRules(
@@ -315,13 +333,81 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         (
             "zzz: x",
             "zzz: unknown key; expected one of nodeName, target, capacity, namespaces, labels, "
-            "taintValue, taints, providerID, nodeAddress, kubelet",
+            "taintValue, taints, providerID, nodeAddress, kubelet, companions, shared, identity, "
+            "hubAddress, tokenRenewal, targetServiceAccount",
+        ),
+        ("companions: some", 'companions: found "some"; expected true or false'),
+        ("identity: me", 'identity: found "me"; expected one of none, hub, target'),
+        (
+            "hubAddress: hub.example.com:6443",
+            "hubAddress: does nothing with identity none; expected identity hub",
+        ),
+        (
+            "targetServiceAccount: me\nidentity: hub\nhubAddress: h:1",
+            "targetServiceAccount: does nothing with identity hub; expected identity target",
+        ),
+        (
+            "identity: hub\nhubAddress: h:1\ncompanions: false",
+            "identity: found hub; expected companions: true with it, for tokens are Secrets",
+        ),
+        *[
+            (
+                f"hubAddress: {found}\nidentity: hub",
+                f"hubAddress: found {said}; expected HOST:PORT as others reach it, as in "
+                "10.0.0.5:6443",
+            )
+            for found, said in (
+                ("hub.example.com", '"hub.example.com"'),
+                ("'hub:0'", '"hub:0"'),
+                ("'0.0.0.0:6443'", '"0.0.0.0:6443"'),
+                ("'[::]:6443'", '"[::]:6443"'),
+                ("6443", "6443 (a number)"),
+                ("'https://hub:6443'", '"https://hub:6443"'),
+            )
+        ],
+        *[
+            (
+                f"tokenRenewal: {found}\nidentity: hub\nhubAddress: h:1",
+                f"tokenRenewal: found {said}; expected a number above 0 and at most 0.8, as in 0.5",
+            )
+            for found, said in (
+                ("0.81", "0.81 (a number)"),
+                ("0", "0 (a number)"),
+                ("soon", '"soon"'),
+                ("[1]", "a list"),
+            )
+        ],
+        (
+            "shared: [{kind: Pod, name: a}]",
+            'shared[0].kind: found "Pod"; expected one of ConfigMap, Secret',
+        ),
+        (
+            "shared: [{kind: Secret, name: ../a}]",
+            'shared[0].name: found "../a"; expected the name of an object: at most 253 lower-case '
+            "letters, digits, '-' and '.', beginning and ending with a letter or digit",
+        ),
+        (
+            "shared: [{kind: Secret, name: a}, {kind: ConfigMap, name: a}, "
+            "{kind: Secret, name: a}]",
+            "shared[2]: stands at shared[0] already; expected it once",
+        ),
+        (
+            "shared: [{kind: Secret, name: a}]\ncompanions: false",
+            "shared: does nothing with companions false; expected companions true",
         ),
     ],
 )  # fmt: skip
 def test_a_wrong_virtual_node(text: str, said: str) -> None:
     """Each wrong key is told alone, in its line."""
     assert problems_of(node(text)) == [f"6: virtualNodes[0].{said}"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "key"), [("hub", "hubAddress"), ("target", "targetServiceAccount")]
+)
+def test_an_identity_has_what_it_needs(mode: str, key: str) -> None:
+    (said,) = problems_of(node(f"identity: {mode}"))
+    assert said.endswith(f": virtualNodes[0].{key}: missing; identity {mode} needs it")
 
 
 def test_a_name_is_given_once() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from federate.companions.keys import CompanionKey, Kind, companion_labels, name_of
 from federate.errors import ClusterError, Forbidden, LeadershipLost, TargetChanged
 from federate.garbage.namespaces import IN_FLIGHT_SECONDS, NamespaceKeeper
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION
@@ -174,6 +175,19 @@ async def test_c22_content_of_others_keeps_the_namespace(resource: Any) -> None:
     b = Bench()
     b.target.add(resource, {"metadata": {"namespace": NAME, "name": "somebody's"}})
     await b.assert_kept()
+
+
+async def test_c22_what_came_along_keeps_the_namespace() -> None:
+    """Until nobody wants it: one that is left over must not go unseen."""
+    b = Bench()
+    key = CompanionKey(NAME, Kind.CONFIGMAP, "shop", "settings")
+    place = name_of(SCOPE, key)
+    labels = companion_labels(SCOPE, key)
+    metadata = {"namespace": NAME, "name": place.name, "labels": labels}
+    b.target.add(CONFIGMAPS, {"metadata": metadata})
+    await b.assert_kept()
+    b.target.store.remove(CONFIGMAPS, place)
+    assert await b.keeper.give_back() == [NAME]
 
 
 async def test_c22_another_virtual_nodes_anchor_keeps_the_namespace() -> None:

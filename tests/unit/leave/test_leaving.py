@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from federate.companions.keys import CompanionKey, Kind, name_of
 from federate.errors import (
     ClusterError,
     FederateError,
@@ -22,6 +23,7 @@ from federate.leave.drain import DrainRules, free_rest
 from federate.leave.leaving import Leaving
 from federate.leave.waiting import NO_ANSWER, Patience, looking
 from federate.model.marks import HUB_LABEL, LEAVING_ANNOTATION
+from federate.model.naming import anchor_name
 from federate.model.objects import (
     JsonDict,
     ObjectKey,
@@ -32,7 +34,7 @@ from federate.model.objects import (
 )
 from federate.model.pods import phase_of
 from federate.model.reasons import PodReason
-from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES, PODS
+from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES, PODS, SECRETS
 from federate.node.leaving import leaving_patch
 from federate.runtime.election import DURATION_SECONDS, Election
 from federate.status.project import MIRRORED
@@ -110,6 +112,135 @@ async def test_the_node_goes_after_everything_else() -> None:
     target = [call for call in stage.target.writes() if call.client.startswith(COMMAND)]
     assert {call.verb for call in target} == {"delete"}
     assert all("uid" in (call.body or {})["preconditions"] for call in target)
+
+
+def along(stage: LeaveStage, kind: Kind, name: str) -> CompanionKey:
+    return CompanionKey(stage.namespace, kind, "default", name)
+
+
+async def brought(stage: LeaveStage, *keys: CompanionKey, **metadata: object) -> None:
+    """A pod has run, and what came along with it is there; nobody leads when its Node is gone."""
+    await stage.used("a")
+    stage.bring(*keys, **metadata)
+    stage.hub.delete_by_user(NODES, NODE)
+    stage.hub.store.remove(PODS, A)  # the hub's pod GC
+
+
+@pytest.mark.parametrize("has_node", [True, False])
+@virtual_time
+async def test_what_came_along_goes_between_mirrors_and_anchors(has_node: bool) -> None:
+    """The mirrors use it, and the anchors remember the Secrets; contents are never asked for.
+
+    While the command leads it ends what no mirror uses as any leader does; the rest it clears.
+    """
+    stage = LeaveStage()
+    async with stage.alive():
+        keys = [along(stage, kind, f"it-{number}") for kind in Kind for number in range(15)]
+        if has_node:
+            await stage.used("a")
+            stage.bring(*keys)
+        else:
+            await brought(stage, *keys)
+        before = stage.foreign()
+        found = await stage.leave()
+        assert {one.key for one in found.brought} == set(keys)
+        assert stage.left_behind() == []
+        assert stage.foreign() == before
+    kinds = {anchor_name(stage.scope): "anchor"} | {
+        name_of(stage.scope, key).name: "companion" for key in keys
+    }
+    calls = [call for call in stage.target.calls if call.client.startswith(COMMAND)]
+    deletes = [call for call in calls if call.verb == "delete"]
+    order = [kinds.get(call.key.name, call.resource.plural) for call in deletes]
+    # The anchor goes with its namespace, which is empty then.
+    assert [name for name, _ in itertools.groupby(order)] == ["pods", "companion", "namespaces"]
+    assert order.count("companion") == len(keys)
+    for call in deletes:
+        if kinds.get(call.key.name) == "companion":
+            assert {"uid", "resourceVersion"} <= (call.body or {})["preconditions"].keys()
+    lists = [call for call in calls if call.resource == SECRETS and call.verb == "list"]
+    assert {call.key.namespace for call in lists} <= {stage.namespace}, "is it empty?"
+
+
+@virtual_time
+async def test_c30_a_strangers_secret_on_the_list_stays() -> None:
+    """Who may write the list, or took a companion's name, loses nothing by it."""
+    stage = LeaveStage()
+    login = along(stage, Kind.SECRET, "login")
+    place = name_of(stage.scope, login)
+    async with stage.alive():
+        await brought(stage, login)
+        stage.target.store.remove(SECRETS, place)
+        stage.target.add(SECRETS, {"metadata": {"name": place.name, "namespace": place.namespace}})
+        await stage.leave()
+        assert stage.target.find(SECRETS, place) is not None
+    assert any(f"Secret {place.name} is in it" in note for note in stage.said.notes)
+
+
+@virtual_time
+async def test_a_companion_that_is_held_is_waited_for() -> None:
+    stage = LeaveStage()
+    login = along(stage, Kind.SECRET, "login")
+    place = name_of(stage.scope, login)
+    async with stage.alive():
+        await brought(stage, login, finalizers=["example.com/keep"])
+        leaving = asyncio.create_task(stage.leave())
+        await asyncio.sleep(60.0)
+        assert not leaving.done()
+        assert any(f"Secret {place} (ending)" in state for state in stage.said.states)
+        assert stage.target.find(CONFIGMAPS, ObjectKey(stage.namespace, anchor_name(stage.scope)))
+        stage.target.store.remove(SECRETS, place)  # whoever held it let go
+        await leaving
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_secrets_that_may_not_be_touched_go_with_their_anchors() -> None:
+    """Without that right, and that is said; ConfigMaps go as ever."""
+    stage = LeaveStage()
+
+    def closed(call: Call) -> Fault | None:
+        if call.client.startswith(COMMAND) and call.resource == SECRETS:
+            return Refuse(Forbidden("secrets are forbidden", status=403))
+        return None
+
+    async with stage.alive():
+        await brought(
+            stage, along(stage, Kind.SECRET, "login"), along(stage, Kind.CONFIGMAP, "site")
+        )
+        stage.target.faults = closed
+        await stage.leave()
+        await asyncio.sleep(2.0)
+        assert stage.left_behind() == [f"target Namespace {stage.namespace}"]
+    assert "Secrets that came along go with their anchors: secrets are forbidden" in (
+        stage.said.notes
+    )
+
+
+@virtual_time
+async def test_mirrors_that_have_come_meanwhile_keep_what_they_use() -> None:
+    """And its anchor; once they are gone again, the same command goes on."""
+    stage = LeaveStage()
+    login = along(stage, Kind.SECRET, "login")
+    async with stage.alive():
+        await brought(stage, login)
+        body = stage.target.read(PODS, ObjectKey(stage.namespace, "a"))
+        for field in ("uid", "resourceVersion"):
+            body["metadata"].pop(field)
+
+        def bring_back(call: Call) -> Fault | None:
+            is_late = any("companions in" in step for step in stage.said.steps)
+            if call.client.startswith(COMMAND) and is_late:
+                stage.target.faults = None
+                stage.target.add(PODS, body)
+            return None
+
+        stage.target.faults = bring_back
+        with pytest.raises(FederateError, match="mirrors have come"):
+            await stage.leave()
+        assert stage.target.find(SECRETS, name_of(stage.scope, login)) is not None
+        await stage.leave()
+        assert stage.left_behind() == []
 
 
 @virtual_time
@@ -797,6 +928,7 @@ async def killed_and_repeated(number: int, *, late: bool, with_federate: bool) -
             stage.submit("a")
             stage.submit("daemon", owner="DaemonSet")
             await asyncio.sleep(3.0)
+            stage.bring(*(along(stage, kind, "it") for kind in Kind))
             if with_federate:
                 return await _kill_and_repeat(stage, number, late=late)
         return await _kill_and_repeat(stage, number, late=late)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from federate.companions.keys import CompanionKey, Kind, name_of
+from federate.garbage.brought import Brought
 from federate.leave.plan import (
     STATIC_POD_ANNOTATION,
     Found,
@@ -105,6 +109,39 @@ def test_what_leaving_means_is_said_before() -> None:
     assert "gone already" in describe(found(), target_name="edge")[0]
 
 
+def test_what_came_along_is_counted_before() -> None:
+    keys = [
+        CompanionKey("hub-x-default", kind, "default", name)
+        for kind, name in ((Kind.SECRET, "a"), (Kind.SECRET, "b"), (Kind.CONFIGMAP, "a"))
+    ]
+    along = [Brought(key.kind, name_of(SCOPE, key), key) for key in keys]
+    text = "\n".join(describe(replace(found(node={}), brought=along), target_name="edge"))
+    assert "  1 ConfigMap and 2 Secrets in edge, which came along with pods, removed" in text
+    assert "came along" not in "\n".join(describe(found(node={}), target_name="edge"))
+
+
+def test_copies_that_stay_behind_are_named() -> None:
+    """By their names on the hub; what a mirror was never made for, or cannot exist, is none."""
+
+    def naming(hub_pod: JsonDict, *names: str) -> JsonDict:
+        spec = {**hub_pod["spec"], "imagePullSecrets": [{"name": name} for name in names]}
+        return {**hub_pod, "spec": spec}
+
+    pods = (
+        naming(recorded("a"), "login", "../../x"),
+        naming(recorded("b"), "login"),
+        naming(recorded("c", mirror_uid=""), "never"),
+    )
+    text = "\n".join(describe_abandoned(found(*pods, node={}), target_name="edge"))
+    assert "    copies of Secrets of the hub: default/login\n" in text
+    assert "think of renewing" in text
+    assert "never\n" not in text
+    assert "delete configmap,secret -A" in text
+    assert "copies" not in "\n".join(
+        describe_abandoned(found(recorded("a"), node={}), target_name="edge")
+    )
+
+
 def test_what_is_abandoned_is_named() -> None:
     """Mirrors by name, what may run twice, and how to clean up later."""
     text = "\n".join(
@@ -128,5 +165,5 @@ def test_nothing_is_nothing_only_if_all_is_gone() -> None:
     """A lease, an anchor or a mirror is something; pods of an absent Node are pod GC's."""
     assert found(recorded("a")).is_nothing
     assert not found(node={}).is_nothing
-    for part in ("mirrors", "anchors", "leases"):
+    for part in ("mirrors", "anchors", "brought", "leases"):
         assert not Found(scope=SCOPE, node=None, hub_pods=(), **{part: ({},)}).is_nothing  # type: ignore[arg-type]
