@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from e2e.support.manifests import container, pod, pod_spec
+from e2e.support.manifests import pod, pod_spec, unmirrored
 from e2e.support.process import run_cli
 from e2e.support.world import Space, World
 from e2e.testbed.provider import TestCluster
@@ -15,8 +15,7 @@ pytestmark = pytest.mark.e2e
 
 def test_status_shows_the_node_and_why_a_pod_waits(space: Space, hub: TestCluster) -> None:
     """`federate status` shows the virtual nodes and the reason of each waiting pod."""
-    spec = pod_spec(space.node, containers=[container(envFrom=[{"secretRef": {"name": "keys"}}])])
-    space.create(pod("waits", spec))
+    space.create(unmirrored("waits", space.node))
     space.wait_waiting("waits", "CompanionMissing")
     told = run_cli("status", "--hub", str(hub.kubeconfig))
     assert told.returncode == 0, told.stderr

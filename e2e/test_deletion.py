@@ -2,7 +2,7 @@
 
 import pytest
 
-from e2e.support.manifests import pod, pod_spec, slow_to_end
+from e2e.support.manifests import pod, pod_spec, slow_to_end, unmirrored
 from e2e.support.pods import is_terminating, name_of, phase_of, uid_of
 from e2e.support.recorder import Change
 from e2e.support.world import Space
@@ -89,9 +89,7 @@ def test_a_deleted_hub_namespace_takes_its_mirrors_along(space: Space) -> None:
 
 def test_a_pod_without_a_mirror_is_finished_at_once(space: Space) -> None:
     """A pod that waits for what cannot be mirrored goes away as soon as it is deleted."""
-    spec = pod_spec(space.node)
-    spec["containers"][0]["envFrom"] = [{"configMapRef": {"name": "not-there"}}]
-    space.create(pod("waits", spec))
+    space.create(unmirrored("waits", space.node))
     space.wait_waiting("waits", "CompanionMissing")
     space.delete_pod("waits")
     space.wait_pod_gone("waits")

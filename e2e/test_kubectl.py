@@ -21,8 +21,7 @@ from e2e.containers.crate import statuses_of
 from e2e.support.desk import PROTOCOLS, Desk, address_for_containers, exchange, lines_of
 from e2e.support.manifests import IMAGE, container, pod, pod_spec
 from e2e.support.measuring import GENEROSITY, Measurements
-from e2e.support.pods import condition_of
-from e2e.support.world import Space, wait_for
+from e2e.support.world import Space
 from e2e.support.worlds import Worlds
 from e2e.testbed.fixtures import TestbedFactory
 from e2e.testbed.kind import RealCluster
@@ -60,7 +59,7 @@ def desk(
         space.open()
         found = Desk.of(space, hub=hub, target=target)
         start_pods(space)
-        wait_served(found)
+        found.wait_served()
         yield found
         space.close()
 
@@ -86,16 +85,6 @@ def start_pods(space: Space) -> None:
     for body in bodies:
         if body["metadata"]["name"] != "falling":
             space.wait_running(body["metadata"]["name"])
-
-
-def wait_served(desk: Desk) -> None:
-    """Wait until the Node says that it answers."""
-
-    def told() -> bool:
-        found = condition_of(desk.space.world.read_node(), "federate.dev/KubeletServing")
-        return bool(found.get("status") == "True")
-
-    wait_for("the node answers as a kubelet", told, explain=desk.space.explain)
 
 
 # -- logs ------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.support.manifests import container, daemon_set, deployment, pod, pod_spec, quota
+from e2e.support.manifests import daemon_set, deployment, pod, pod_spec, quota
 from e2e.support.pods import (
     MIRRORED_CONDITION,
     condition_of,
@@ -102,38 +102,34 @@ def test_a_pod_that_pod_security_refuses_says_so(space: Space) -> None:
     assert not space.mirrors()
 
 
-def needs_config_map(spec: Json) -> None:
-    spec["containers"] = [container(envFrom=[{"configMapRef": {"name": "settings"}}])]
-
-
-def needs_secret(spec: Json) -> None:
-    spec["volumes"] = [{"name": "keys", "secret": {"secretName": "settings"}}]
-
-
 def needs_claim(spec: Json) -> None:
     claim = {"claimName": "settings"}
     spec["volumes"] = [{"name": "data", "persistentVolumeClaim": claim}]
 
 
+def needs_token(spec: Json) -> None:
+    source = {"serviceAccountToken": {"path": "token", "audience": "vault"}}
+    spec["volumes"] = [{"name": "token", "projected": {"sources": [source]}}]
+
+
 @pytest.mark.parametrize(
-    ("needs", "kind"),
+    ("needs", "what"),
     [
-        (needs_config_map, "ConfigMap"),
-        (needs_secret, "Secret"),
-        (needs_claim, "PersistentVolumeClaim"),
+        (needs_claim, 'PersistentVolumeClaim "settings"'),
+        (needs_token, "a service account token"),
     ],
-    ids=["ConfigMap", "Secret", "PersistentVolumeClaim"],
+    ids=["claim", "token"],
 )
-def test_a_pod_that_needs_a_companion_names_it(
-    space: Space, needs: Callable[[Json], None], kind: str
+def test_a_pod_that_needs_what_does_not_come_along_names_it(
+    space: Space, needs: Callable[[Json], None], what: str
 ) -> None:
-    """A pod that needs what does not travel yet waits and names what it needs."""
+    """A pod that leans on what is not brought to the target waits and names it."""
     # Bound by hand: the hub's scheduler would hold a pod back whose claim is not there.
     spec = pod_spec(space.node, nodeName=space.node)
     needs(spec)
     space.create(pod("needy", spec))
     waiting = space.wait_waiting("needy", "CompanionMissing")
-    assert f'{kind} "settings"' in waiting_words(waiting)
+    assert what in waiting_words(waiting)
     assert not space.mirrors()
 
 

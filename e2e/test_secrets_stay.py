@@ -240,8 +240,7 @@ def test_c73_no_secret_is_told(
                 cluster.kubectl("apply", "-f", "-", f"--namespace={where}", stdin=body)
             space.run_pod(pod("runs", pod_spec(space.node)))
             reading = container(envFrom=[{"secretRef": {"name": "keys"}}])
-            space.create(pod("waits", pod_spec(space.node, containers=[reading])))
-            space.wait_waiting("waits", "CompanionMissing")
+            space.run_pod(pod("reads", pod_spec(space.node, containers=[reading])))
             check_expiry_is_told(world)
             try:
                 complaint = go_wrong(world, files, relay, hub, target)

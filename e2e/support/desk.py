@@ -18,6 +18,7 @@ from e2e.testbed.docker import Docker
 from e2e.testbed.places import Places
 from e2e.testbed.provider import TestCluster
 
+from .pods import condition_of
 from .world import Space, wait_for
 
 NETWORK = "kind"
@@ -133,6 +134,15 @@ class Desk:
             hub=Side(cluster=hub, namespace=space.namespace),
             target=Side(cluster=target, namespace=space.target_namespace),
         )
+
+    def wait_served(self) -> None:
+        """Wait until the Node says that it answers as a kubelet."""
+
+        def told() -> bool:
+            found = condition_of(self.space.world.read_node(), "federate.dev/KubeletServing")
+            return bool(found.get("status") == "True")
+
+        wait_for("the node answers as a kubelet", told, explain=self.space.explain)
 
     def same(self, *arguments: str) -> bytes:
         """Say the same to both, wait until the answers agree, and return that answer."""

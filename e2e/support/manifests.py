@@ -62,6 +62,15 @@ def run_once(name: str, node: str) -> Json:
     return pod(name, spec, annotations={COMPLETES: "true", RUNS_FOR: "1s"})
 
 
+def unmirrored(name: str, node: str) -> Json:
+    """Render a bare pod that waits for ever: it needs a claim, which does not come along.
+
+    It is bound by hand: the hub's scheduler would hold a pod back whose claim is not there.
+    """
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "settings"}}
+    return pod(name, pod_spec(node, nodeName=node, volumes=[volume]))
+
+
 def slow_to_end(name: str, node: str, *, seconds: int) -> Json:
     """Render a bare pod that takes its time when it is told to end."""
     spec = pod_spec(node, containers=[container(env=[{"name": "LINGER", "value": str(seconds)}])])

@@ -30,6 +30,12 @@ const usage = `usage: app COMMAND [ARGUMENT]
   spill MEBIBYTES LINE_BYTES [wait], take, tick MILLISECONDS
                   what kubectl exec, cp, logs, attach and port-forward are tried with; and called
                   as tar, what kubectl cp calls
+  show PATH... [wait], notice PATH, ask PATH...
+                  print what the container was given, when a file changes, and what the API
+                  server answers to the pod's service account
+  end             ask the container's first process to end, from an exec
+  registry ADDRESS USER PASSWORD
+                  hand out an image of this program, private/app, to that user
   witness         hear reports and print them
 Environment: WITNESS (URL; without it nothing is told), SPACE, POD_UID, CONTAINER, VERSION;
 LINGER (seconds that pass between being asked to end, or saying a word, and ending).`

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -45,10 +46,33 @@ func useTool(ctx context.Context, command string, arguments []string) bool {
 		check(take())
 	case "tick":
 		tick(ctx, time.Duration(number(arguments[0]))*time.Millisecond)
+	case "show":
+		given := given(arguments)
+		waits := len(given) > 0 && given[len(given)-1] == "wait"
+		if waits {
+			given = given[:len(given)-1]
+		}
+		show(given)
+		if waits {
+			<-ctx.Done()
+		}
+	case "notice":
+		notice(ctx, arguments[0])
+	case "ask":
+		ask(given(arguments))
+	case "end":
+		check(syscall.Kill(1, syscall.SIGTERM))
+	case "registry":
+		check(offer(ctx, arguments[0], arguments[1], arguments[2]))
 	default:
 		return false
 	}
 	return true
+}
+
+// given leaves out what main added behind the arguments.
+func given(arguments []string) []string {
+	return slices.DeleteFunc(slices.Clone(arguments), func(argument string) bool { return argument == "" })
 }
 
 // printLines prints numbered lines with a pause in milliseconds after each; then it ends with a
