@@ -132,7 +132,7 @@ class VirtualNode:
             return False
         if self.leading is not None:
             return self.leading.is_announced
-        return bool(self.election.holder)
+        return bool(self.election.holder) and not self.election.is_leading
 
     async def run(self) -> None:
         """Live until cancelled; crashes are logged and answered by a new start.

@@ -231,6 +231,28 @@ async def test_c13_a_lost_lease_stops_all_writes(monkeypatch: pytest.MonkeyPatch
 
 
 @virtual_time
+async def test_c13_a_leader_is_ready_once_its_node_is_announced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not already with the lease: the host's address is looked up in between."""
+
+    async def slowly(find: Callable[[], str]) -> str:
+        await asyncio.sleep(5.0)
+        return find()
+
+    monkeypatch.setattr(manager, "_address_towards", lambda _url: "192.0.2.9")
+    monkeypatch.setattr(asyncio, "to_thread", slowly)
+    stage = Stage(monkeypatch, "edge")
+    stage.node_address = None
+    async with stage.running():
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            (node,) = stage.nodes
+            assert node.is_ready <= stage.is_announced("edge")
+        assert node.is_ready
+
+
+@virtual_time
 @pytest.mark.parametrize("hangs", ["connect", "first listing"])
 async def test_c2_a_hanging_target_keeps_no_other_from_starting(
     hangs: str, monkeypatch: pytest.MonkeyPatch
