@@ -110,7 +110,9 @@ class Twins:
         def read(hub_pod: Json) -> list[str] | None:
             said = self.desk.hub.run("logs", name_of(hub_pod), f"--container={container}")
             lines = said.stdout.decode().splitlines()
-            return self.in_words(hub_pod, lines) if lines[-1:] == [LAST_LINE] else None
+            # A container may be done before its kubelet tells of the pod's address.
+            is_told = lines[-1:] == [LAST_LINE] and self._address_of(hub_pod)
+            return self.in_words(hub_pod, lines) if is_told else None
 
         return Both(*self.wait(name, f"print all in {container}", read))
 
@@ -132,19 +134,23 @@ class Twins:
             self.space.hub.patch("Pod", self.space.namespace, twin, body)
 
     def in_words(self, hub_pod: Json, lines: Sequence[str]) -> list[str]:
-        """Put words for what no two pods have in common, by what the hub says of a pod.
-
-        Its address alone is what the target says: where both clusters use the same range of
-        addresses, the hub is not told of it.
-        """
-        runs = self.space.mirror(name_of(hub_pod)) or hub_pod
+        """Put words for what no two pods have in common, by what the hub says of a pod."""
         facts: Mapping[str, str] = {
             name_of(hub_pod): "<name>",
             uid_of(hub_pod): "<uid>",
             hub_pod["spec"]["nodeName"]: "<node>",
-            runs["status"].get("podIP", ""): "<address>",
+            self._address_of(hub_pod): "<address>",
         }
         # Whole words only, in quoted texts too: one address may begin like another.
         known = "|".join(re.escape(fact) for fact in sorted(facts, key=len, reverse=True) if fact)
         pattern = re.compile(rf"(?:(?<![\w.])|(?<=\\[tn]))(?:{known})(?!\w|\.\w)")
         return [pattern.sub(lambda found: facts[found[0]], line) for line in lines]
+
+    def _address_of(self, hub_pod: Json) -> str:
+        """Return a pod's address, "" while it has none, as the cluster tells where it runs.
+
+        Where both clusters use the same range of addresses, the hub is not told of a mirror's.
+        """
+        runs = self.space.mirror(name_of(hub_pod)) or hub_pod
+        address: str = runs["status"].get("podIP", "")
+        return address
