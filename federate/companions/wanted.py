@@ -52,7 +52,7 @@ class Shift:
 
     wish: Wish | None
     begun: frozenset[CompanionKey]
-    """Nobody wanted them before."""
+    """No hub pod wanted them before; at a start mirrors may have been told of first."""
     ended: frozenset[CompanionKey]
     """Nobody wants them any more."""
 
@@ -182,7 +182,7 @@ class Wanted:
     def _shift(self, pod: ObjectKey, before: Wish | None, after: Wish | None) -> Shift:
         old = before.keys if before is not None else frozenset()
         new = after.keys if after is not None else frozenset()
-        begun = {key for key in new - old if not self.wants(key)}
+        begun = {key for key in new - old if key not in self._by_key}
         for key in new - old:
             self._by_key[key].add(pod)
             self._of_object[key.kind, key.hub_key].add(key)

@@ -531,6 +531,26 @@ async def test_the_next_process_finds_what_the_last_one_left() -> None:
         assert not world.broken
 
 
+@pytest.mark.parametrize("late", ["hub", "target"])
+@virtual_time
+async def test_the_next_process_finds_what_changed_meanwhile(late: str) -> None:
+    """Whichever side it is told of first: a Secret is on no list of objects, so pods lead to it."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", a="1")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(5.0)
+        world.fault_of = lambda call: (
+            Delay(1.0) if (call.client, call.verb, call.resource) == (late, "list", PODS) else None
+        )
+        world.kill()
+        world.give(SECRET, "db", a="2")
+        took = await world.until(lambda: world.values(SECRET, "db") == {"a": encoded("2")})
+        assert world.processes == 2
+        assert took < 10.0
+
+
 @virtual_time
 async def test_a_pod_without_references_costs_nothing() -> None:
     """No request about ConfigMaps or Secrets beyond those of the ground."""

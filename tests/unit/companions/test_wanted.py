@@ -142,6 +142,14 @@ def test_what_a_mirror_refers_to_is_in_use() -> None:
     assert not wanted.wants(DB)
 
 
+def test_what_a_hub_pod_wants_begins_though_its_mirror_was_told_of_first() -> None:
+    """So it is at every other start: both sides are listed beside each other."""
+    wanted = fresh()
+    wanted.mirror_is(MIRROR, mirror_of(DB, SETTINGS))
+    assert tell(wanted, hub_pod("a")).begun == {DB, SETTINGS}
+    assert wanted.hub_pod_is_gone(A).ended == frozenset()
+
+
 def test_a_mirror_without_our_marks_says_nothing() -> None:
     wanted = fresh()
     wanted.heard_of(DB)
