@@ -201,16 +201,18 @@ class Reflector:
             metadata_only=self._metadata_only,
             shrink=self._store.listed,
         )
-        changes = self._store.replace(listing.items, namespace=self.namespace)
+        # In no other list: each is let go when it is told, with what its hearers unpacked of it.
+        self._outbox.extend(self._store.replace(listing.items, namespace=self.namespace))
+        changes = len(self._outbox)
         self.relists += 1
         if self.relists > 1:
             self._on_gap()
         self._resource_version = listing.resource_version
         self._must_list = False
         self._note_life()
-        self._deliver(changes)
+        self._deliver(())
         self.synced.set()
-        self._log.debug("listed", objects=len(self._store), changes=len(changes))
+        self._log.debug("listed", objects=len(self._store), changes=changes)
 
     async def _follow(self) -> None:
         """Watch until the server ends it, or a new list is needed."""
