@@ -23,6 +23,7 @@ from federate.companions.identity import (
 )
 from federate.companions.issuance import AskForToken, IssuedView, plan_issued
 from federate.companions.issued import IssuedKey, IssuedKind, issued_of, listing_of, place_of
+from federate.companions.keys import Kind
 from federate.companions.lifetimes import (
     RENEW_SHARE,
     TokenFacts,
@@ -31,7 +32,6 @@ from federate.companions.lifetimes import (
     renewed_after_seconds,
 )
 from federate.companions.ports import CompanionPorts, ListsPort
-from federate.companions.references import names_used
 from federate.companions.steps import (
     Blocked,
     ConfirmUnwanted,
@@ -126,6 +126,8 @@ class IssueTools:
     ports: CompanionPorts
     lists: ListsPort
     rules: IdentityRules
+    is_used: Callable[[Kind, ObjectKey], bool]
+    """Whether a mirror refers to that object of the target."""
     wall_clock: Callable[[], float]
     """Seconds since the epoch; only tokens of a former process are measured by it."""
     renew_share: float = RENEW_SHARE
@@ -327,10 +329,7 @@ class IssueRound:
         if self._key.kind is IssuedKind.TOKENS:
             self._unwanted_fresh = await self._pod_is_over()
         else:
-            wanted = (self._key.kind.kind, self._place.name)
-            mirrors = self._ports.mirrors
-            standing = [mirrors.get(key) for key in mirrors.keys_in(self._place.namespace)]
-            self._unwanted_fresh = not any(m and wanted in names_used(m) for m in standing)
+            self._unwanted_fresh = not self._tools.is_used(self._key.kind.kind, self._place)
         return self._unwanted_fresh
 
     async def _pod_is_over(self) -> bool:

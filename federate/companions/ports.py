@@ -70,7 +70,6 @@ class CompanionPorts:
     hub: ClusterPort
     target: ClusterPort
     hub_pods: Store
-    mirrors: Store
     anchors: Store
     ground: GroundPort
     shared: frozenset[tuple[Kind, str]]

@@ -280,6 +280,10 @@ class Companions:
         """Return what is wanted, as both stores have it now."""
         return self._wanted.demand()
 
+    def is_used(self, kind: Kind, place: ObjectKey) -> bool:
+        """Tell whether a mirror refers to that object of the target, whatever it stands for."""
+        return self._wanted.is_used(kind, place)
+
     def inventory(self) -> frozenset[CompanionKey]:
         """Return what the target shows of ours: by marks, and by the lists in the anchors."""
         scope = self._ports.scope

@@ -90,6 +90,10 @@ class Wanted:
         """
         return self._place(key) in self._by_place or (not leaving and key in self._by_key)
 
+    def is_used(self, kind: Kind, place: ObjectKey) -> bool:
+        """Tell whether a mirror refers to an object of the target."""
+        return (kind, place) in self._by_place
+
     def __iter__(self) -> Iterator[CompanionKey]:
         """Yield what hub pods want, as it is now."""
         return iter(list(self._by_key))

@@ -125,6 +125,7 @@ def build_comers(
         ports=ports,
         lists=companions.lists,
         rules=identity_rules(ports.scope, rules),
+        is_used=companions.is_used,
         wall_clock=wall_clock,
         renew_share=rules.renew_share,
     )

@@ -285,7 +285,6 @@ class Mirroring:
                 hub=ports.hub,
                 target=ports.target,
                 hub_pods=self.hub_pods,
-                mirrors=self.mirrors,
                 anchors=self.anchors,
                 ground=CompanionGround(self.ground),
                 shared=rules.shared,

@@ -275,7 +275,6 @@ class Crowd:
                 hub=self.hub,
                 target=self.target,
                 hub_pods=Store(),
-                mirrors=Store(),
                 anchors=anchors,
                 ground=CompanionGround(ground),
                 shared=frozenset(),

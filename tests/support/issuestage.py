@@ -16,8 +16,10 @@ from federate.companions.identity import IdentityRules
 from federate.companions.issued import IssuedKey, place_of, services_key, token_key
 from federate.companions.issuer import Issuer
 from federate.companions.issuing import IssueTools
+from federate.companions.keys import Kind
 from federate.companions.lists import Lists
 from federate.companions.ports import CompanionPorts
+from federate.companions.references import names_used
 from federate.companions.rules import IdentityMode
 from federate.companions.steps import Ground
 from federate.errors import ClusterError, Unreachable
@@ -174,7 +176,6 @@ class IssueStage:
             hub=self.hub_client,
             target=self.target_client,
             hub_pods=self.hub_pods,
-            mirrors=self.mirrors,
             anchors=self.anchors,
             ground=self.ground,
             shared=frozenset(),
@@ -199,6 +200,7 @@ class IssueStage:
             ports=self.ports,
             lists=self.lists,
             rules=self.rules,
+            is_used=self.is_used,
             wall_clock=lambda: EPOCH.timestamp() + loop.time(),
             renew_share=self.renew_share,
         )
@@ -270,6 +272,11 @@ class IssueStage:
     def is_ready(self, pod: JsonObject) -> bool:
         """Tell whether a pod waits for nothing any more."""
         return self.issuer.hold(pod, TARGET_NAMESPACE) is None
+
+    def is_used(self, kind: Kind, place: ObjectKey) -> bool:
+        """Tell whether a mirror refers to an object of the target."""
+        mirrors = [m for m in self.mirrors.values() if key_of(m).namespace == place.namespace]
+        return any((kind, place.name) in names_used(mirror) for mirror in mirrors)
 
     def is_empty(self) -> bool:
         """Tell whether nothing is on the list."""

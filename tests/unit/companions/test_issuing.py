@@ -69,6 +69,7 @@ def round_for(stage: IssueStage, pod: JsonDict, memory: IssueMemory) -> IssueRou
         ports=stage.ports,
         lists=stage.lists,
         rules=stage.rules,
+        is_used=stage.is_used,
         wall_clock=lambda: EPOCH.timestamp() + loop.time(),
     )
     wishes = IssueWishes(hub_pod=pod, is_wanted=True)

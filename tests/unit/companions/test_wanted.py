@@ -142,6 +142,16 @@ def test_what_a_mirror_refers_to_is_in_use() -> None:
     assert not wanted.wants(DB)
 
 
+def test_what_a_mirror_refers_to_is_asked_for_by_its_place() -> None:
+    """Without a look at each mirror of a namespace, of which there may be ten thousand."""
+    wanted, place = fresh(), name_of(SCOPE, DB)
+    wanted.mirror_is(MIRROR, mirror_of(DB))
+    assert wanted.is_used(Kind.SECRET, place)
+    assert not wanted.is_used(Kind.CONFIGMAP, place)
+    wanted.mirror_is(MIRROR, None)
+    assert not wanted.is_used(Kind.SECRET, place)
+
+
 def test_what_a_hub_pod_wants_begins_though_its_mirror_was_told_of_first() -> None:
     """So it is at every other start: both sides are listed beside each other."""
     wanted = fresh()

@@ -9,6 +9,7 @@ import pytest
 
 from federate.cluster.store import Change, Store
 from federate.companions.environment import Advertised
+from federate.companions.issued import place_of, services_key
 from federate.companions.keys import Kind
 from federate.companions.rules import CompanionRules, IdentityMode
 from federate.companions.steps import Ground as Standing
@@ -191,3 +192,17 @@ async def test_a_round_that_fails_in_a_way_nobody_thought_of_is_tried_again() ->
         await world.until(lambda: world.mirror(ObjectKey("default", "a")) is not None)
         await asyncio.sleep(1.0)
     assert crashed
+
+
+@virtual_time
+async def test_what_is_issued_stays_while_a_mirror_refers_to_it() -> None:
+    """Who issues it asks those who know what mirrors refer to, and unpacks none for that."""
+    world = CompanionWorld(companions=HUB)
+    news = place_of(SCOPE, services_key(TARGET_NAMESPACE, "default", has_links=True))
+    async with world.running():
+        issuer = world.comers.issuer
+        assert not issuer._tools.is_used(Kind.CONFIGMAP, news)
+        key = world.submit(needing("a"))
+        await world.until(lambda: world.mirror(key) is not None)
+        await asyncio.sleep(1.0)
+        assert issuer._tools.is_used(Kind.CONFIGMAP, news)
