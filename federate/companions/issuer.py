@@ -278,7 +278,8 @@ class Issuer:
         before = memory.rest
         wishes = self._wishes(key)
         if wishes is None:
-            return Again(SYNC_SECONDS)
+            is_failing = self.services_reflector.last_error is not None
+            return Again(LAG_SECONDS if is_failing else SYNC_SECONDS)
         if not self._ports.target_reachable():
             self._tell_overdue(memory, wishes, Unreachable("the target does not answer"))
             return Again(LAG_SECONDS)

@@ -157,6 +157,8 @@ class IssueStage:
         self.told = Told()
         self.woken: list[ObjectKey] = []
         self.instead: Outcome | None = None
+        self.asked_whether_to_act = 0
+        """How many reconciles there were."""
         self.refused: set[str] = set()
         self.target_reachable = True
         self.is_other_hub = False
@@ -184,7 +186,7 @@ class IssueStage:
             is_refused=lambda pod: key_of(pod).name in self.refused,
             watched=lambda: ("",),
             wake=self.woken.append,
-            admit=lambda: self.instead,
+            admit=self._admit,
             target_reachable=lambda: self.target_reachable,
             leaving=lambda: self.leaving,
             confirm_hub=self._confirm_hub,
@@ -205,6 +207,10 @@ class IssueStage:
             renew_share=self.renew_share,
         )
         self.issuer = Issuer(tools, self.told)
+
+    def _admit(self) -> Outcome | None:
+        self.asked_whether_to_act += 1
+        return self.instead
 
     async def _confirm_hub(self) -> None:
         if self.is_other_hub:

@@ -405,6 +405,9 @@ async def test_without_links_only_the_api_server_is_told() -> None:
         assert all(name.startswith("KUBERNETES_") for name in (issued or {})["data"])
         held = stage.issuer.hold(linked, TARGET_NAMESPACE)
         assert held is not None and held.coming == (stage.services_key(),)
+        asked = stage.asked_whether_to_act
+        await asyncio.sleep(60)
+        assert stage.asked_whether_to_act - asked < 30, "it is asked for five times a second"
         stage.hub.faults = None
         await until(partial(stage.is_ready, linked), seconds=60)
 
