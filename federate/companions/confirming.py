@@ -15,7 +15,7 @@ from federate.companions.keys import CompanionKey
 from federate.companions.ports import CompanionPorts
 from federate.companions.wanted import Wanted
 from federate.errors import Forbidden
-from federate.model.objects import JsonDict, JsonObject, key_of
+from federate.model.objects import JsonDict, JsonObject, key_of, metadata_of
 from federate.model.resources import PODS
 
 log = structlog.stdlib.get_logger(__name__)
@@ -23,6 +23,13 @@ log = structlog.stdlib.get_logger(__name__)
 GOOD_FOR_SECONDS = 30.0
 """How long a listing speaks for what nobody wanted when it began. Longer: what changed meanwhile is
 missed more often; shorter: pods that come and go are listed for all day long."""
+
+
+def outline_of(pod: JsonDict) -> JsonDict:
+    """Keep what tells whether a pod is known: there may be very many, with long annotations."""
+    metadata = metadata_of(pod)
+    kept = ("namespace", "name", "uid", "generation")
+    return {"metadata": {name: metadata[name] for name in kept if name in metadata}}
 
 
 class Confirming:
@@ -62,7 +69,10 @@ class Confirming:
             else:
                 unclear_target.update(_namespaces_of(mirrors, self._wanted.is_mirror_known))
         listing = await ports.hub.list(
-            PODS, field_selector=f"spec.nodeName={ports.scope.node_name}", metadata_only=True
+            PODS,
+            field_selector=f"spec.nodeName={ports.scope.node_name}",
+            metadata_only=True,
+            shrink=outline_of,
         )
         await ports.confirm_hub()
         await ports.confirm_target()
@@ -74,7 +84,11 @@ class Confirming:
         ports = self._ports
         try:
             listing = await ports.target.list(
-                PODS, namespace=namespace, label_selector=ports.scope.selector, metadata_only=True
+                PODS,
+                namespace=namespace,
+                label_selector=ports.scope.selector,
+                metadata_only=True,
+                shrink=outline_of,
             )
         except Forbidden as error:
             if not namespace:

@@ -52,6 +52,30 @@ async def test_one_listing_serves_all_that_ask() -> None:
 
 
 @virtual_time
+async def test_of_each_listed_pod_only_what_is_compared_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All pods of both sides are listed, and annotations may be long."""
+    world = CompanionWorld(with_nets=False)
+    seen: dict[str, Any] = {}
+    async with world.running():
+        world.submit(needing("a").with_annotations({"notes": "x" * 10_000}))
+        await world.until(lambda: world.mirror(A) is not None)
+        confirming = confirming_of(world)
+        for name in ("is_hub_pod_known", "is_mirror_known"):
+            known = getattr(confirming._wanted, name)
+            monkeypatch.setattr(
+                confirming._wanted, name, lambda p, n=name, k=known: k(seen.setdefault(n, p))
+            )
+        key = world.key_of(Kind.SECRET, "db")
+        assert await confirming.is_unwanted(key, since=world.clock())
+    assert len(seen) == 2
+    for pod in seen.values():
+        assert set(pod) == {"metadata"}
+        assert set(pod["metadata"]) <= {"namespace", "name", "uid", "generation"}
+
+
+@virtual_time
 async def test_a_pod_that_was_not_told_of_keeps_what_it_may_want() -> None:
     """The listing knows of it, and the events do not: nothing of its namespace goes."""
     world = CompanionWorld(with_nets=False)
