@@ -126,6 +126,7 @@ class Issuer:
         self.services = Store(
             indexers={NAMESPACE_INDEX: lambda service: (key_of(service).namespace,)},
             transform=service_facts,
+            deleted_limit=0,  # nobody asks what one was that is gone
         )
         self.services_reflector = Reflector(
             ports.hub,

@@ -87,7 +87,7 @@ class Companions:
         self._workers = workers
         self._linger_seconds = linger_seconds
         self.lists = Lists(ports.ground)
-        self.configmaps = Store()
+        self.configmaps = Store(deleted_limit=0)  # nobody asks what one was that is gone
         self.queue: WorkQueue[CompanionKey] = WorkQueue(
             lanes=tuple(Lane),
             clock=ports.clock,
