@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Protocol
 
 import structlog
@@ -32,7 +33,7 @@ from federate.companions.issuing import (
 from federate.companions.steps import Rest, Standing
 from federate.errors import FederateError, Unreachable
 from federate.flow.controller import Again, Controller, Done, Outcome
-from federate.flow.workqueue import Lane, WorkQueue
+from federate.flow.workqueue import WorkQueue
 from federate.model.marks import record_of
 from federate.model.objects import (
     JsonDict,
@@ -49,8 +50,17 @@ from federate.model.resources import SERVICES
 
 log = structlog.stdlib.get_logger(__name__)
 
-LANE: Lane = "issue"
-WORKERS = 24
+
+class Lane(StrEnum):
+    """Budgets of workers."""
+
+    BRING = "bring"
+    """A pod waits for it."""
+    KEEP = "keep"
+    """At a start, and when the target is back, all that was issued is looked at."""
+
+
+WORKERS: Mapping[str, int] = {Lane.BRING: 24, Lane.KEEP: 8}
 """Requests under way: a burst of a thousand pods asks for a thousand tokens before they start."""
 
 PASS_SECONDS = 60.0
@@ -118,7 +128,7 @@ class Issuer:
         """Hub namespace -> what tells of its Services there."""
         self._memories: dict[IssuedKey, IssueMemory] = {}
         self.queue: WorkQueue[IssuedKey] = WorkQueue(
-            lanes=(LANE,),
+            lanes=tuple(Lane),
             clock=ports.clock,
             random=ports.random,
             fair_by=lambda key: key.namespace,
@@ -159,7 +169,6 @@ class Issuer:
         if not keys:
             return None
         pod = key_of(hub_pod)
-        self._note(pod, _wanted_of(hub_pod, target_namespace, frozenset(keys)))
         rests = {key: self._rest_of(key) for key in keys}
         coming = tuple(key for key, rest in rests.items() if not _is_told(rest))
         stuck = tuple(
@@ -167,6 +176,8 @@ class Issuer:
         )
         for key in (*coming, *(key for key, _ in stuck)):
             self._waiting.setdefault(key, set()).add(pod)
+        # Only now: what a pod waits for is brought before the rest is looked at.
+        self._note(pod, _wanted_of(hub_pod, target_namespace, frozenset(keys)))
         return Hold(coming=coming, stuck=stuck) if coming or stuck else None
 
     def on_hub_pod(self, change: Change) -> None:
@@ -225,7 +236,7 @@ class Issuer:
 
     def _on_service(self, change: Change) -> None:
         for key in self._linked.get(change.key.namespace, ()):
-            self.queue.add_after(key, LANE, SETTLE_SECONDS)
+            self.queue.add_after(key, self._lane_of(key), SETTLE_SECONDS)
 
     def counts(self) -> Mapping[str, int]:
         """Count tokens and news of Services by where they stand; overdue ones twice."""
@@ -248,7 +259,7 @@ class Issuer:
             f"{self._tools.rules.scope.node_name}-issuer",
             self.queue,
             self._reconcile,
-            {LANE: WORKERS},
+            WORKERS,
             context={"kind": "Issued"},
         )
         await controller.run()
@@ -271,7 +282,7 @@ class Issuer:
         pod = self._ports.hub_pods.get(key.pod) if key.uid else None
         return pod is not None and uid_of(pod) == key.uid and not is_terminal(pod)
 
-    async def _reconcile(self, key: IssuedKey, lane: Lane) -> Outcome:
+    async def _reconcile(self, key: IssuedKey, lane: str) -> Outcome:
         instead = self._ports.admit()
         if instead is not None:
             return instead
@@ -346,7 +357,10 @@ class Issuer:
 
     def _enqueue(self, keys: Iterable[IssuedKey]) -> None:
         for key in keys:
-            self.queue.add(key, LANE)
+            self.queue.add(key, self._lane_of(key))
+
+    def _lane_of(self, key: IssuedKey) -> Lane:
+        return Lane.BRING if self._waiting.get(key) else Lane.KEEP
 
     def _tell_overdue(self, memory: IssueMemory, wishes: IssueWishes, error: FederateError) -> None:
         hub_pod = wishes.hub_pod

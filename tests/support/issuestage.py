@@ -25,6 +25,7 @@ from federate.companions.steps import Ground
 from federate.errors import ClusterError, Unreachable
 from federate.flow.controller import Outcome
 from federate.flow.ratebound import RateBound
+from federate.model.marks import record_of
 from federate.model.naming import anchor_name, prefixed_namespace
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
 from federate.model.resources import CONFIGMAPS, PODS, Resource
@@ -246,8 +247,9 @@ class IssueStage:
     def _on_hub_pod(self, change: Change) -> None:
         """Take note of a pod, and ask what it waits for, as its own reconcile does."""
         self.issuer.on_hub_pod(change)
-        if change.new is not None and change.key.name not in self.refused:
-            self.issuer.hold(change.new, TARGET_NAMESPACE)
+        if change.new is None or change.key.name in self.refused or record_of(change.new):
+            return
+        self.issuer.hold(change.new, TARGET_NAMESPACE)
 
     def _reflector(
         self, client: Any, resource: Resource, store: Store, on_change: Any, **options: Any

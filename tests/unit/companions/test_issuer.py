@@ -16,6 +16,7 @@ from federate.companions.lifetimes import facts_of
 from federate.companions.steps import Ground
 from federate.errors import Forbidden, ServerFault, Throttled, Unreachable
 from federate.flow.controller import Again
+from federate.model.marks import RECORD_ANNOTATION, MirrorRecord
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
 from federate.model.reasons import PodReason
 from federate.model.resources import CONFIGMAPS, PODS, SECRETS, SERVICEACCOUNTS, SERVICES
@@ -321,6 +322,29 @@ async def test_a_new_leader_takes_over_what_stands_there() -> None:
     stage.start()
     async with stage.running():
         await until(lambda: token_in(stage, pod, ask) != first, seconds=10)
+
+
+@virtual_time
+async def test_a_new_pod_does_not_wait_until_all_running_ones_are_looked_at() -> None:
+    """A new leader looks at each token, and the target answers slowly."""
+    stage = IssueStage()
+    for number in range(400):
+        old = stage.submit(f"old-{number}")
+        place = ObjectKey(TARGET_NAMESPACE, f"old-{number}")
+        record = MirrorRecord(pod_uid=old["metadata"]["uid"], mirror=place, mirror_uid="m")
+        annotations = {RECORD_ANNOTATION: record.format()}
+        stage.hub.edit(
+            PODS, key_of(old), lambda pod, a=annotations: pod["metadata"].update(annotations=a)
+        )
+    async with stage.running():
+        stage.target.latency_seconds = 1.0
+        await asyncio.sleep(0.1)
+        new = stage.submit("new")
+        began_at = asyncio.get_running_loop().time()
+        await until(partial(stage.is_ready, new), seconds=300)
+        took = asyncio.get_running_loop().time() - began_at
+        print(f"ready after {took:.1f} virtual seconds")
+        assert took < 30.0
 
 
 @virtual_time
