@@ -182,6 +182,8 @@ class Issuer:
 
     def on_hub_pod(self, change: Change) -> None:
         """Take note of what a hub pod needs now, and no longer."""
+        if not self._tools.rules.brings_tokens:
+            return  # nothing is issued, and nothing remembered of any pod
         before = self._wanted.get(change.key)
         self._note(change.key, self._derive(change.new, before) if change.new else None)
 

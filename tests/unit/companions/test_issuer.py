@@ -128,6 +128,7 @@ async def test_in_other_modes_nothing_is_issued(mode: str) -> None:
     async with stage.running():
         await asyncio.sleep(5)
         assert stage.issuer.hold(pod, TARGET_NAMESPACE) is None
+        assert not stage.issuer._wanted
     assert not stage.listed() and not stage.asked_tokens()
     assert not any(call.resource == SERVICES for call in stage.hub.calls)
 
