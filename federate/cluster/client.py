@@ -23,7 +23,7 @@ from multidict import CIMultiDict
 from federate.cluster.conceal import conceal
 from federate.cluster.failures import Attempt, refused, unreachable
 from federate.cluster.port import PAGE_SIZE, Listing, WatchEvent
-from federate.cluster.sessions import Access, Credentials, SessionPools
+from federate.cluster.sessions import Access, Credentials, Purpose, SessionPools
 from federate.cluster.streaming import Streams
 from federate.cluster.upstream import Reply, UpstreamCall
 from federate.cluster.wire import (
@@ -54,7 +54,7 @@ from federate.errors import (
 )
 from federate.model.expiry import Expiry
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
-from federate.model.resources import PODS, SERVICEACCOUNTS, Resource
+from federate.model.resources import CONFIGMAPS, PODS, SECRETS, SERVICEACCOUNTS, Resource
 from federate.patch.document import PatchBody
 
 log = structlog.get_logger()
@@ -78,6 +78,9 @@ request tells, and a storm of watches would not help."""
 # TimeoutError is an OSError; RuntimeError is how aiohttp refuses a session or connection that was
 # closed in the meantime.
 _TRANSPORT_FAILURES = (aiohttp.ClientError, OSError, RuntimeError)
+
+
+_BESIDE = frozenset({CONFIGMAPS.plural, SECRETS.plural, f"{SERVICEACCOUNTS.plural}/token"})
 
 
 class Observer(Protocol):
@@ -412,7 +415,8 @@ class ClusterClient:
         attempt = self._attempt(call)
         if self._pools.closed:
             raise attempt.failure(Unreachable, "the client is closed")
-        session = await held.enter_async_context(self._pools.lend(access, watching=watching))
+        purpose = _purpose_of(call, watching=watching)
+        session = await held.enter_async_context(self._pools.lend(access, purpose))
         bound = self._request_timeout_seconds
         try:
             async with asyncio.timeout(bound if watching else None):
@@ -459,6 +463,12 @@ class ClusterClient:
         return Attempt(
             cluster=self.name, verb=call.verb, subject=call.subject, concealed=self._concealed
         )
+
+
+def _purpose_of(call: Call, *, watching: bool) -> Purpose:
+    if watching:
+        return Purpose.WATCHES
+    return Purpose.BESIDE if call.resource in _BESIDE else Purpose.REQUESTS
 
 
 def _sendable(body: bytes | None) -> bytes | BytesIO | None:

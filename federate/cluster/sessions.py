@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol
 
 import aiohttp
@@ -23,7 +24,8 @@ from federate.errors import ConfigError
 from federate.model.expiry import Expiry
 
 CONNECTIONS = 100
-"""Per API server, watches aside. Fewer: requests queue. More: the server's memory suffers."""
+"""Per API server and purpose, watches aside. Fewer: requests queue. More: the server's memory
+suffers."""
 
 IDLE_SECONDS = 45.0
 """Below the 60 s after which common load balancers and the 90 s after which API servers hang up."""
@@ -31,6 +33,17 @@ IDLE_SECONDS = 45.0
 MAX_AGE_SECONDS = 600.0
 """How long a pool is used before new requests get fresh connections, so that load spreads over
 replicas behind a load balancer and a changed DNS name is seen. Shorter: more TLS handshakes."""
+
+
+class Purpose(Enum):
+    """What connections are for: none of these may take those of another."""
+
+    REQUESTS = "requests"
+    BESIDE = "beside"
+    """About what comes along with pods: where its storage or admission hangs, pods, statuses and
+    heartbeats go on."""
+    WATCHES = "watches"
+    """Each keeps its connection: whoever opens watches bounds them."""
 
 
 Headers = tuple[tuple[str, str], ...]
@@ -99,7 +112,7 @@ class Credentials(Protocol):
 class _Pool:
     session: aiohttp.ClientSession
     identity: tuple[object, ...]
-    is_for_watches: bool
+    purpose: Purpose
     retire_at: float
     users: int = 0
     retired: bool = False
@@ -125,10 +138,10 @@ class SessionPools:
 
     @asynccontextmanager
     async def lend(
-        self, access: Access, *, watching: bool = False
+        self, access: Access, purpose: Purpose = Purpose.REQUESTS
     ) -> AsyncIterator[aiohttp.ClientSession]:
         """Lend a session for one request or watch."""
-        pool = await self._pool_for(access, watching)
+        pool = await self._pool_for(access, purpose)
         pool.users += 1
         try:
             yield pool.session
@@ -143,21 +156,21 @@ class SessionPools:
         for pool in list(self._pools):
             await self._close(pool)
 
-    async def _pool_for(self, access: Access, watching: bool) -> _Pool:
+    async def _pool_for(self, access: Access, purpose: Purpose) -> _Pool:
         now = self._clock()
         for pool in list(self._pools):
-            if pool.retired or pool.is_for_watches != watching:
+            if pool.retired or pool.purpose is not purpose:
                 continue
             if pool.identity == _identity(access) and now < pool.retire_at:
                 return pool
             pool.retired = True
             if not pool.users:
                 await self._close(pool)
-        return self._open(access, now, watching)
+        return self._open(access, now, purpose)
 
-    def _open(self, access: Access, now: float, watching: bool) -> _Pool:
+    def _open(self, access: Access, now: float, purpose: Purpose) -> _Pool:
         session = aiohttp.ClientSession(
-            connector=self._connector(access, watching),
+            connector=self._connector(access, purpose),
             cookie_jar=aiohttp.DummyCookieJar(),
             middlewares=(_only_reads_are_repeated,),
         )
@@ -165,17 +178,15 @@ class SessionPools:
         pool = _Pool(
             session=session,
             identity=_identity(access),
-            is_for_watches=watching,
+            purpose=purpose,
             retire_at=now + age,
         )
         self._pools.append(pool)
         return pool
 
-    def _connector(self, access: Access, watching: bool) -> aiohttp.BaseConnector:
+    def _connector(self, access: Access, purpose: Purpose) -> aiohttp.BaseConnector:
         options: dict[str, Any] = {
-            # A watch keeps its connection: whoever opens watches bounds them, and they must not
-            # take those of requests.
-            "limit": 0 if watching else self._connections,
+            "limit": 0 if purpose is Purpose.WATCHES else self._connections,
             "keepalive_timeout": IDLE_SECONDS,
             "ssl": access.tls if access.tls is not None else True,
         }

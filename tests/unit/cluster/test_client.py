@@ -32,7 +32,14 @@ from federate.errors import (
 )
 from federate.model.expiry import Expiry
 from federate.model.objects import JsonDict, ObjectKey
-from federate.model.resources import CONFIGMAPS, NODES, PODS
+from federate.model.resources import (
+    CONFIGMAPS,
+    NODES,
+    PODS,
+    SECRETS,
+    SERVICEACCOUNTS,
+    Resource,
+)
 from federate.patch.document import MERGE, STRATEGIC, PatchBody
 
 KEY = ObjectKey("ns", "a")
@@ -768,6 +775,32 @@ async def test_watches_do_not_take_the_connections_of_requests() -> None:
             events = b.client.watch(PODS, resource_version="5")
             await held.enter_async_context(aclosing(events))
             assert (await anext(events)).type == "ADDED"
+
+
+@pytest.mark.parametrize("resource", [CONFIGMAPS, SECRETS, SERVICEACCOUNTS])
+async def test_c2_what_hangs_beside_pods_does_not_take_their_connections(
+    resource: Resource,
+) -> None:
+    """A server that cannot read its Secrets, say: pods, statuses and leases are asked for still."""
+
+    async def hang(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.0 if "/pods/" in request.path else 5.0)
+        return await answer({"kind": "Pod"})(request)
+
+    async with bench(hang, pools=SessionPools(connections=1)) as b, asyncio.TaskGroup() as group:
+        is_token = resource is SERVICEACCOUNTS
+        hanging = [
+            group.create_task(
+                b.client.request_token(KEY, {}) if is_token else b.client.get(resource, KEY)
+            )
+            for _ in range(3)
+        ]
+        while not b.seen:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(2.0):
+            await b.client.get(PODS, KEY)
+        for task in hanging:
+            task.cancel()
 
 
 async def test_closing_the_client_ends_its_watches() -> None:

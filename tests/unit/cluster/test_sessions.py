@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from federate.cluster.proxies import parse_proxy
-from federate.cluster.sessions import Access, SessionPools, to_conceal
+from federate.cluster.sessions import Access, Purpose, SessionPools, to_conceal
 
 
 class Bench:
@@ -82,9 +82,9 @@ async def test_watches_have_a_pool_of_their_own() -> None:
     """One that grows old or is retired does not touch the other."""
     b = Bench()
     access = Access(server="http://x")
-    async with b.pools.lend(access, watching=True) as watch, b.pools.lend(access) as request:
+    async with b.pools.lend(access, Purpose.WATCHES) as watch, b.pools.lend(access) as request:
         assert watch is not request
-        async with b.pools.lend(access, watching=True) as another:
+        async with b.pools.lend(access, Purpose.WATCHES) as another:
             assert another is watch
     assert not watch.closed
     await b.pools.aclose()
