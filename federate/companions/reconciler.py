@@ -28,7 +28,7 @@ from federate.companions.memory import Known, Memory
 from federate.companions.ports import CompanionPorts
 from federate.companions.round import CompanionRound, Need, Settled
 from federate.companions.steps import Standing
-from federate.companions.wanted import Shift, Wanted, Wish
+from federate.companions.wanted import Shift, Wanted, Wish, discard
 from federate.companions.watches import MOST_WATCHES
 from federate.companions.watching import Watching
 from federate.flow.controller import Again, Controller, Done, Outcome
@@ -128,7 +128,7 @@ class Companions:
         """
         pod, now = key_of(hub_pod), self._ports.clock()
         shift = self._wanted.hub_pod_is(pod, hub_pod, target_namespace, now=now)
-        self._follow(shift)
+        self._follow(pod, shift)
         wish = shift.wish
         if wish is None or not wish.keys:
             return None
@@ -172,11 +172,12 @@ class Companions:
     def on_hub_pod(self, change: Change) -> None:
         """Take note of what a hub pod refers to."""
         if change.new is None:
-            self._follow(self._wanted.hub_pod_is_gone(change.key))
+            self._follow(change.key, self._wanted.hub_pod_is_gone(change.key))
             return
         namespace = self._ports.target_namespace(change.new)
         now = self._ports.clock()
-        self._follow(self._wanted.hub_pod_is(change.key, change.new, namespace, now=now))
+        shift = self._wanted.hub_pod_is(change.key, change.new, namespace, now=now)
+        self._follow(change.key, shift)
 
     def on_mirror(self, change: Change) -> None:
         """Take note of what a mirror refers to."""
@@ -204,7 +205,9 @@ class Companions:
         name = name_of(self._ports.scope, key).name
         return is_there and self.lists.entry(key.target_namespace, name) is None
 
-    def _follow(self, shift: Shift) -> None:
+    def _follow(self, pod: ObjectKey, shift: Shift) -> None:
+        for key in shift.left:
+            discard(self._waiting, key, pod)
         for key in shift.begun:
             self._unwanted_since.pop(key, None)
             if key not in self._known:

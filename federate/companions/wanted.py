@@ -55,6 +55,8 @@ class Shift:
     """No hub pod wanted them before; at a start mirrors may have been told of first."""
     ended: frozenset[CompanionKey]
     """Nobody wants them any more."""
+    left: frozenset[CompanionKey] = frozenset()
+    """This pod does not want them any more."""
 
 
 class Wanted:
@@ -191,24 +193,26 @@ class Wanted:
             self._by_key[key].add(pod)
             self._of_object[key.kind, key.hub_key].add(key)
             self.heard_of(key)
-        for key in old - new:
-            _discard(self._by_key, key, pod)
+        left = old - new
+        for key in left:
+            discard(self._by_key, key, pod)
             if key not in self._by_key:
-                _discard(self._of_object, (key.kind, key.hub_key), key)
-        ended = frozenset(key for key in old - new if not self.wants(key))
-        return Shift(wish=after, begun=frozenset(begun), ended=ended)
+                discard(self._of_object, (key.kind, key.hub_key), key)
+        ended = frozenset(key for key in left if not self.wants(key))
+        return Shift(wish=after, begun=frozenset(begun), ended=ended, left=left)
 
     def _leave(self, mirror: ObjectKey, places: Iterable[Place]) -> frozenset[CompanionKey]:
         ended = set()
         for place in places:
-            _discard(self._by_place, place, mirror)
+            discard(self._by_place, place, mirror)
             key = self._keys_at.get(place)
             if key is not None and not self.wants(key):
                 ended.add(key)
         return frozenset(ended)
 
 
-def _discard(index: dict[K, set[V]], name: K, member: V) -> None:
+def discard(index: dict[K, set[V]], name: K, member: V) -> None:
+    """Take one out of an index, in which nothing stands for an empty set."""
     members = index.get(name)
     if members is not None:
         members.discard(member)

@@ -756,6 +756,23 @@ async def test_contents_are_not_kept_among_the_anchors() -> None:
 
 
 @virtual_time
+async def test_pods_that_are_gone_are_not_woken_any_more() -> None:
+    """Jobs come and go while another pod waits for what cannot come."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="x")
+    refusing(world, "hub", "get", Forbidden("cannot get", status=403))
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        for number in range(5):
+            key = world.submit(needing(f"job-{number}", (SECRET, "db")))
+            await world.until(lambda k=key: waits(world, k) == "CompanionUnreadable")
+            world.delete(key)
+            await world.until(lambda k=key: world.hub_pod(k) is None)
+        [waiting] = world.comers.companions._waiting.values()
+        assert waiting == {A}
+
+
+@virtual_time
 async def test_a_foreign_object_that_nobody_waits_for_any_more_is_left_alone() -> None:
     """It has the name of what would stand for a Secret; with the pod our interest in it ends."""
     world = CompanionWorld(is_brisk=True)
