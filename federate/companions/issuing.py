@@ -186,8 +186,7 @@ class IssueRound:
             case LookUpCompanion():
                 await self._look_up()
             case Enlist():
-                name, entry = self._place.name, listing_of(self._key)
-                await self._tools.lists.enlist(self._place.namespace, name, entry)
+                await self._enlist()
             case Strike():
                 await self._ports.confirm_target()
                 await self._tools.lists.strike(self._place.namespace, self._place.name)
@@ -400,6 +399,14 @@ class IssueRound:
             standing=Standing.BLOCKED,
             blocked=Blocked(reason=reason, message=message),
         )
+
+    async def _enlist(self) -> None:
+        name, entry = self._place.name, listing_of(self._key)
+        try:
+            await self._tools.lists.enlist(self._place.namespace, name, entry)
+        except (Forbidden, Rejected) as error:
+            self._not_taken(error)
+            raise
 
     async def _create(self, body: JsonObject) -> None:
         self._fence()

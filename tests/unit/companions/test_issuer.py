@@ -14,7 +14,7 @@ from federate.companions.issuer import LOOK_SECONDS, PASS_SECONDS, service_facts
 from federate.companions.issuing import LINGER_SECONDS
 from federate.companions.lifetimes import facts_of
 from federate.companions.steps import Ground
-from federate.errors import Forbidden, ServerFault, Throttled, Unreachable
+from federate.errors import Forbidden, Rejected, ServerFault, Throttled, Unreachable
 from federate.flow.controller import Again
 from federate.model.marks import RECORD_ANNOTATION, MirrorRecord
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
@@ -212,6 +212,23 @@ async def test_what_the_target_does_not_take_is_told() -> None:
         assert held is not None and held.blocked is not None
         assert held.blocked.reason == PodReason.COMPANION_REFUSED
         assert "exceeded quota" in held.blocked.message
+        stage.target.faults = None
+        await until(partial(stage.is_ready, pod), seconds=200)
+
+
+@virtual_time
+async def test_a_list_that_takes_no_more_names_is_told() -> None:
+    """An object has room for some thousands of them."""
+    stage = IssueStage()
+    pod = stage.submit()
+    full = Rejected("[]: Too long: may not be more than 1048576 bytes", status=422)
+    stage.target.faults = refusing("patch", "configmaps", full)
+    async with stage.running():
+        await until(lambda: (h := stage.issuer.hold(pod, TARGET_NAMESPACE)) and h.blocked)
+        held = stage.issuer.hold(pod, TARGET_NAMESPACE)
+        assert held is not None and held.blocked is not None
+        assert held.blocked.reason == PodReason.COMPANION_REFUSED
+        assert "Too long" in held.blocked.message
         stage.target.faults = None
         await until(partial(stage.is_ready, pod), seconds=200)
 
