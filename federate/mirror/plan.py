@@ -456,9 +456,19 @@ def _plan_missing(
     recorded = record is not None and record.mirror_uid
     if recorded or has_started(hub_pod) or view.last_state is not None:
         return _plan_lost(view, rules, hub_pod)
-    if record is not None and not view.attempt_open and not view.mirrors_fresh:
+    is_sure = record is None or view.attempt_open or view.mirrors_fresh
+    if not is_sure and not _only_waits(view, record):
         return LookUpMirror(reason="an intent on record: was it carried out?", lane=Lane.SYNC)
     return _plan_create(view, rules, hub_pod, predecessor, record)
+
+
+def _only_waits(view: PodView, record: MirrorRecord | None) -> bool:
+    """Tell whether companions are waited for, so that nothing is made, nor promised anew.
+
+    A look for the mirror lists pods in the target: not for each pod and each time that it waits.
+    """
+    is_intended = record is not None and record.mirror == view.mirror_key
+    return view.hold is not None and is_intended and view.anchor is AnchorState.PRESENT
 
 
 def _plan_ended_unseen(

@@ -331,6 +331,19 @@ def test_c20_an_intent_of_another_process_is_looked_up_first() -> None:
     assert lane_of(step) is Lane.SYNC
 
 
+def test_c20_an_intent_of_another_process_is_looked_up_once_nothing_is_waited_for() -> None:
+    """A thousand pods that wait for their companions would list the target each minute."""
+    hold = Hold(coming=(DB,))
+    seen = view(intending(hub_pod()).build(), hold=hold, held_since=NOW)
+    waiting = plan(seen)
+    assert isinstance(waiting, Nothing)
+    assert waiting.again_at is not None
+    assert isinstance(plan(replace(seen, hold=None)), LookUpMirror)
+    elsewhere = replace(seen, mirror_key=ObjectKey("elsewhere", "web"))
+    assert isinstance(plan(elsewhere), LookUpMirror)
+    assert isinstance(plan(replace(seen, anchor=AnchorState.NEVER)), LookUpMirror)
+
+
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])
 @pytest.mark.parametrize("at", ["2026-01-01T00:59:31Z", "2025-12-31T00:00:00Z", "yesterday", ""])
 def test_c20_an_intent_that_came_to_nothing_is_carried_out(policy: str, at: str) -> None:
