@@ -214,7 +214,13 @@ class Issuer:
                 self._linked.setdefault(key.namespace, set()).add(key)
         for key in old - new:
             self._leave(key, pod)
-        self._enqueue(old ^ new)
+        self._enqueue(key for key in old ^ new if self._is_to_be_seen_to(key))
+
+    def _is_to_be_seen_to(self, key: IssuedKey) -> bool:
+        """Tell whether it is news that a pod needs it, or does not: many share what is there."""
+        rest = self._rest_of(key)
+        is_there = rest is not None and rest.standing is Standing.SETTLED
+        return not (is_there and key in self._pods_of)
 
     def _leave(self, key: IssuedKey, pod: ObjectKey) -> None:
         pods = self._pods_of.get(key, set())

@@ -434,6 +434,24 @@ async def test_news_of_services_are_the_namespaces_and_follow_them() -> None:
 
 
 @virtual_time
+async def test_news_that_many_share_are_looked_at_once() -> None:
+    """Not for each pod that comes or goes."""
+    stage = IssueStage()
+    first = stage.submit()
+    async with stage.running():
+        await until(partial(stage.is_ready, first))
+        before = len(stage.target.calls)
+        for number in range(20):
+            pod = stage.submit(f"web-{number}")
+            await until(partial(stage.is_ready, pod), seconds=2)
+            stage.hub.delete_by_user(PODS, key_of(pod), grace_seconds=0)
+            await asyncio.sleep(0.1)
+        place = place_of(SCOPE, stage.services_key())
+        looks = [c for c in stage.target.calls[before:] if c.key == place]
+        assert len(looks) <= 1
+
+
+@virtual_time
 async def test_without_links_only_the_api_server_is_told() -> None:
     """Nor does such a pod wait for the list of Services."""
     stage = IssueStage()
