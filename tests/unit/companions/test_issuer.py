@@ -342,18 +342,18 @@ async def test_a_new_leader_takes_over_what_stands_there() -> None:
         await until(lambda: token_in(stage, pod, ask) != first, seconds=10)
 
 
+def have_mirror(pod: JsonDict) -> None:
+    place = ObjectKey(TARGET_NAMESPACE, key_of(pod).name)
+    record = MirrorRecord(pod_uid=pod["metadata"]["uid"], mirror=place, mirror_uid="m")
+    pod["metadata"]["annotations"] = {RECORD_ANNOTATION: record.format()}
+
+
 @virtual_time
 async def test_a_new_pod_does_not_wait_until_all_running_ones_are_looked_at() -> None:
     """A new leader looks at each token, and the target answers slowly."""
     stage = IssueStage()
     for number in range(400):
-        old = stage.submit(f"old-{number}")
-        place = ObjectKey(TARGET_NAMESPACE, f"old-{number}")
-        record = MirrorRecord(pod_uid=old["metadata"]["uid"], mirror=place, mirror_uid="m")
-        annotations = {RECORD_ANNOTATION: record.format()}
-        stage.hub.edit(
-            PODS, key_of(old), lambda pod, a=annotations: pod["metadata"].update(annotations=a)
-        )
+        stage.hub.edit(PODS, key_of(stage.submit(f"old-{number}")), have_mirror)
     async with stage.running():
         stage.target.latency_seconds = 1.0
         await asyncio.sleep(0.1)

@@ -755,6 +755,14 @@ async def test_contents_are_not_kept_among_the_anchors() -> None:
         assert "data" not in shown[0]
 
 
+async def wait_in_vain(world: CompanionWorld, name: str) -> None:
+    """A pod waits for a Secret that federate may not read, and is deleted."""
+    key = world.submit(needing(name, (SECRET, "db")))
+    await world.until(lambda: waits(world, key) == "CompanionUnreadable")
+    world.delete(key)
+    await world.until(lambda: world.hub_pod(key) is None)
+
+
 @virtual_time
 async def test_pods_that_are_gone_are_not_woken_any_more() -> None:
     """Jobs come and go while another pod waits for what cannot come."""
@@ -764,10 +772,7 @@ async def test_pods_that_are_gone_are_not_woken_any_more() -> None:
     async with world.running():
         world.submit(needing("a", (SECRET, "db")))
         for number in range(5):
-            key = world.submit(needing(f"job-{number}", (SECRET, "db")))
-            await world.until(lambda k=key: waits(world, k) == "CompanionUnreadable")
-            world.delete(key)
-            await world.until(lambda k=key: world.hub_pod(k) is None)
+            await wait_in_vain(world, f"job-{number}")
         [waiting] = world.comers.companions._waiting.values()
         assert waiting == {A}
 
