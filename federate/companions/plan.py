@@ -7,6 +7,7 @@ be killed between any two, and deciding twice on the same input gives the same s
     wanted, the hub has it      enlist it (a Secret), create it, or change it to be the same;
                                 where an API server lets it not be changed, delete it first
     wanted, the hub has none    delete the companion too: what is revoked on the hub is revoked
+    by a mirror alone           leave it as it is: who may write mirrors must not read the hub
     not wanted                  after a while, and once that is sure, delete it
 
 Values are the hub's alone: a key that somebody added in the target would be seen by the pod, and
@@ -58,7 +59,11 @@ from federate.patch.document import MERGE, PatchBody
 
 def plan_companion(view: CompanionView) -> Step:
     """Decide the next step."""
-    return _plan_wanted(view) if view.is_wanted else _plan_unwanted(view)
+    if not view.is_wanted:
+        return _plan_unwanted(view)
+    if not view.has_hub_pod:
+        return Rest(reason="no hub pod asks for it, a mirror uses it", standing=Standing.ABSENT)
+    return _plan_wanted(view)
 
 
 def _plan_wanted(view: CompanionView) -> Step:

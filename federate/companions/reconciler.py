@@ -353,7 +353,7 @@ class Companions:
 
     def _need(self, key: CompanionKey) -> Need:
         if self._is_wanted(key):
-            return Need(is_wanted=True)
+            return Need(is_wanted=True, has_hub_pod=self._wanted.has_hub_pod(key))
         now = self._ports.clock()
         since = self._unwanted_since.setdefault(key, now)
         lingers = 0.0 if self._ports.leaving() else since + self._linger_seconds - now
@@ -368,8 +368,8 @@ class Companions:
             if settled.again_seconds is None:
                 self._forget(key)
             return
-        if rest is None:
-            return
+        if rest is None or not self._wanted.has_hub_pod(key):
+            return  # a pod that comes to ask for it may rely on nothing
         if self._is_overtaken(settled, under_way):
             self._doubts[key] += 1
             self.queue.add(key, self._lane_of(key))

@@ -74,6 +74,8 @@ class Need(NamedTuple):
     """Whether somebody wants a companion, at the moment of asking."""
 
     is_wanted: bool
+    has_hub_pod: bool = False
+    """A hub pod refers to it, not a mirror alone."""
     unwanted_since: float = 0.0
     lingers_seconds: float = 0.0
     """How long what nobody wants may still stay."""
@@ -142,6 +144,7 @@ class CompanionRound:
             companion=self._companion,
             companion_fresh=self._companion_fresh,
             is_wanted=need.is_wanted,
+            has_hub_pod=need.has_hub_pod,
             lingers=need.lingers_seconds > 0,
             unwanted_fresh=self._is_unwanted_for_sure,
             ground=ports.ground.state(key.target_namespace),

@@ -49,6 +49,9 @@ class CompanionView:
     """`companion` (or its absence) was read from the target's quorum in this round."""
     is_wanted: bool
     """A hub pod that is not over, or a mirror that lives, refers to it."""
+    has_hub_pod: bool
+    """A hub pod does. That a mirror does is the target's word: it keeps what is there, and brings
+    nothing."""
     lingers: bool = False
     """It is not wanted, but was a moment ago: the next pod may want it again."""
     unwanted_fresh: bool = False

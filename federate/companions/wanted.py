@@ -95,6 +95,12 @@ class Wanted:
     def is_used(self, kind: Kind, place: ObjectKey) -> bool:
         """Tell whether a mirror refers to an object of the target."""
         return (kind, place) in self._by_place
+    def has_hub_pod(self, key: CompanionKey) -> bool:
+        """Tell whether a hub pod refers to it: only then may the hub's object be read.
+
+        Who may write in the target could make a mirror refer to whatever he likes to have.
+        """
+        return key in self._by_key
 
     def __iter__(self) -> Iterator[CompanionKey]:
         """Yield what hub pods want, as it is now."""
@@ -188,7 +194,7 @@ class Wanted:
     def _shift(self, pod: ObjectKey, before: Wish | None, after: Wish | None) -> Shift:
         old = before.keys if before is not None else frozenset()
         new = after.keys if after is not None else frozenset()
-        begun = {key for key in new - old if key not in self._by_key}
+        begun = {key for key in new - old if not self.has_hub_pod(key)}
         for key in new - old:
             self._by_key[key].add(pod)
             self._of_object[key.kind, key.hub_key].add(key)

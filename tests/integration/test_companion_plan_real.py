@@ -73,6 +73,7 @@ async def come_to_rest(world: RealWorld, key: CompanionKey, anchor: JsonObject) 
         key=key,
         scope=world.scope,
         is_wanted=True,
+        has_hub_pod=True,
         ground=Ground.READY,
         anchor=anchor,
         is_enlisted=key.kind is Kind.SECRET,

@@ -230,6 +230,7 @@ class World:
             companion=self.target if "target" in self.reads else None,
             companion_fresh="target" in self.reads,
             is_wanted=self.is_wanted,
+            has_hub_pod=self.is_wanted,
             unwanted_fresh="unwanted" in self.reads,
             ground=self.ground,
             anchor=ANCHOR if self.ground is Ground.READY else None,

@@ -70,6 +70,7 @@ def view(key: CompanionKey, **fields: Any) -> CompanionView:
         "hub_fresh": True,
         "companion_fresh": True,
         "is_wanted": True,
+        "has_hub_pod": True,
         "ground": Ground.READY,
         "anchor": ANCHOR,
         "is_enlisted": True,

@@ -309,6 +309,13 @@ def test_a_name_that_cannot_exist_is_never_asked_for() -> None:
     assert rest(view(key, is_wanted=False, companion_fresh=False)) == (Standing.ABSENT, "")
 
 
+def test_what_only_a_mirror_refers_to_stays_as_it_is() -> None:
+    """Who may write mirrors could have any object of the hub copied: the hub is not even asked."""
+    for fields in ({"hub_fresh": False}, {"companion": made(SECRET, labels={})}, {}):
+        seen = view(SECRET, has_hub_pod=False, **fields)
+        assert rest(seen) == (Standing.ABSENT, "")
+
+
 # -- not wanted ------------------------------------------------------------------------------------
 
 

@@ -8,12 +8,26 @@ from dataclasses import replace
 
 import pytest
 
-from federate.companions.keys import Kind, name_of
+from federate.companions.demand import listing_entry
+from federate.companions.keys import (
+    CompanionKey,
+    Kind,
+    companion_annotations,
+    companion_labels,
+    name_of,
+)
 from federate.companions.reconciler import LINGER_SECONDS
 from federate.companions.rules import CompanionRules
 from federate.errors import Forbidden, Rejected, ServerFault, Unreachable
 from federate.model.marks import COMPANION_LABEL
-from federate.model.objects import ObjectKey, condition_of, labels_of, spec_of
+from federate.model.objects import (
+    JsonDict,
+    ObjectKey,
+    condition_of,
+    key_of,
+    labels_of,
+    spec_of,
+)
 from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS, SECRETS
 from tests.support.builders import pod
 from tests.support.clock import virtual_time
@@ -655,6 +669,74 @@ async def test_a_name_taken_off_the_list_is_put_on_it_again() -> None:
         with world.others():
             world.target.edit(CONFIGMAPS, ANCHOR, lambda obj: obj.update(data={"README": "x"}))
         assert await world.until(lambda: world.listed() == {"Secret default/db"}) < 1.0
+
+
+@pytest.mark.parametrize("kind", [CM, SECRET])
+@virtual_time
+async def test_who_writes_in_the_target_reads_nothing_of_the_hub_by_it(kind: Kind) -> None:
+    """The attack: an admin of the target (or a federate of another hub) says by marks or the
+    anchor's list that there is a companion, and lets a mirror refer to it."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", a="1")
+    prey = CompanionKey(TARGET_NAMESPACE, kind, "kube-system", "admin")
+    place, body = name_of(SCOPE, prey), {"data": {"token": encoded("x")}}
+    with world.others():
+        found = {"namespace": prey.namespace, "name": prey.name}
+        world.hub.add(kind.resource, {**body, "metadata": found})
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(5.0)
+
+        def lure(mirror: JsonDict) -> None:
+            field = "configMapRef" if kind is CM else "secretRef"
+            source = {field: {"name": place.name}}
+            mirror["spec"]["ephemeralContainers"] = [{"name": "lure", "envFrom": [source]}]
+
+        with world.others():
+            if kind is SECRET:
+                entry = {place.name: listing_entry(prey)}
+                world.target.edit(CONFIGMAPS, ANCHOR, lambda obj: obj["data"].update(entry))
+            else:
+                marks = {
+                    "labels": companion_labels(SCOPE, prey),
+                    "annotations": companion_annotations(SCOPE, prey),
+                }
+                bait = {"namespace": place.namespace, "name": place.name, **marks}
+                world.target.add(CONFIGMAPS, {"metadata": bait, "data": {}})
+        mirror = world.mirror(A)
+        assert mirror is not None
+        await asyncio.sleep(1.0)  # by then it is taken for one that is left over
+        with world.others():
+            world.target.edit(PODS, key_of(mirror), lure)
+        await asyncio.sleep(4 * LINGER_SECONDS)
+        assert not [call for call in world.hub.calls if call.key == prey.hub_key]
+        there = world.target.find(kind.resource, place)
+        assert there is None if kind is SECRET else not (there or {}).get("data")
+
+
+@virtual_time
+async def test_a_pod_that_comes_to_what_only_a_mirror_used_waits_for_what_the_hub_has_now() -> None:
+    """What an orphan uses is not followed; nothing that is known of it counts for a new pod."""
+    world = CompanionWorld(with_nets=False)
+    world.give(SECRET, "db", a="1")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        await asyncio.sleep(1.0)
+        world.play(A, "Running")
+        await asyncio.sleep(1.0)
+        with world.others():
+            world.hub.delete_by_user(PODS, A, grace_seconds=0)
+        await asyncio.sleep(LINGER_SECONDS)
+        world.give(SECRET, "db", b="2")
+        await asyncio.sleep(LINGER_SECONDS)
+        assert mirrored(world, A)
+        assert "b" not in (world.values(SECRET, "db") or {})
+        born = values_at_birth(world, SECRET, "db")
+        world.submit(needing("b", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, B))
+        assert born["b"] == encoded("2")
 
 
 @virtual_time
