@@ -32,6 +32,7 @@ from federate.companions.lifetimes import (
     renewed_after_seconds,
 )
 from federate.companions.ports import CompanionPorts, ListsPort
+from federate.companions.refused import discreet
 from federate.companions.steps import (
     Blocked,
     ConfirmUnwanted,
@@ -418,9 +419,8 @@ class IssueRound:
         except AlreadyExists:
             self._issued_fresh = False
             return
-        except (Forbidden, Rejected) as error:
-            self._not_taken(error)
-            raise
+        except ClusterError as error:
+            raise self._not_taken(error) from None
         if issued_of(self._tools.rules.scope, created) != self._key:
             await self._ports.target.delete(resource, self._place, uid=uid_of(created))
             self._block(
@@ -437,15 +437,20 @@ class IssueRound:
             self._see(await self._ports.target.patch(self._key.resource, self._place, patch))
         except NotFound:
             self._issued_fresh = False
-        except (Forbidden, Rejected) as error:
-            self._not_taken(error)
-            raise
+        except ClusterError as error:
+            raise self._not_taken(error) from None
 
-    def _not_taken(self, error: ClusterError) -> None:
-        self._block(
-            PodReason.COMPANION_REFUSED,
-            f"{self._ports.target_name} does not take the {self._key}: {error.detail}",
-        )
+    def _not_taken(self, error: ClusterError) -> ClusterError:
+        """Tell a refusal; return the error without words that show a token (C73)."""
+        there = (self._issued or {}).get("data") or {}
+        minted = {ask.value_key: minted[0] for ask, minted in self._minted.items()}
+        said = discreet(error, self._key.kind.kind, {"data": {**there, **minted}})
+        if isinstance(error, (Forbidden, Rejected)):
+            self._block(
+                PodReason.COMPANION_REFUSED,
+                f"{self._ports.target_name} does not take the {self._key}: {said.detail}",
+            )
+        return said
 
     async def _delete(self, uid: str, version: str) -> None:
         await self._ports.confirm_target()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,7 @@ from federate.companions.issuing import IssueMemory, IssueRound, IssueTools, Iss
 from federate.companions.lifetimes import facts_of
 from federate.companions.steps import Ground, Standing
 from federate.errors import (
+    ClusterError,
     Conflict,
     FederateError,
     Forbidden,
@@ -28,7 +30,15 @@ from federate.model.objects import JsonDict, ObjectKey, key_of
 from federate.model.reasons import PodReason
 from federate.model.resources import CONFIGMAPS, PODS, SECRETS
 from tests.support.clock import virtual_time
-from tests.support.fakeclient import Call, CrashAfter, CrashBefore, Fault, LostReply, LostRequest
+from tests.support.fakeclient import (
+    Call,
+    CrashAfter,
+    CrashBefore,
+    Fault,
+    LostReply,
+    LostRequest,
+    Refuse,
+)
 from tests.support.fakecluster import EPOCH
 from tests.support.faketokens import token_for
 from tests.support.issuestage import (
@@ -335,6 +345,41 @@ async def test_a_patch_that_the_target_refuses_is_told() -> None:
     assert memory.rest.blocked.reason == PodReason.COMPANION_REFUSED
     assert "denied by the policy" in memory.rest.blocked.message
     assert stage.issued(stage.token_key(pod)) == before
+
+
+@pytest.mark.parametrize("verb", ["create", "patch"])
+@pytest.mark.parametrize(
+    ("kind", "status"), [(Forbidden, 403), (Rejected, 422), (ServerFault, 500), (Conflict, 409)]
+)
+@virtual_time
+async def test_c73_a_target_that_quotes_a_token_does_not_get_it_told(
+    verb: str, kind: type[ClusterError], status: int
+) -> None:
+    """Neither as it is nor in base64, on the hub pod, in an error, or in what led to it."""
+    stage = IssueStage()
+    pod = stage.submit("web", token_volume(expirationSeconds=600))
+    memory = IssueMemory()
+    quoted: list[str] = []
+    if verb == "patch":
+        await round_for(stage, pod, memory).run()
+        await asyncio.sleep(500)
+
+    def quote(call: Call) -> Fault | None:
+        if (call.verb, call.resource) != (verb, SECRETS) or call.body is None:
+            return None
+        (value,) = call.body["data"].values()
+        quoted[:] = [value, base64.b64decode(value).decode()]
+        return Refuse(kind(f"denied: {quoted[verb == 'patch']}", status=status))
+
+    stage.target.faults = quote
+    with pytest.raises(kind) as failed:
+        await round_for(stage, pod, memory).run()
+    assert quoted
+    shown = "".join(traceback.format_exception(failed.value)) + repr(memory) + failed.value.detail
+    assert not any(word[:40] in shown for word in quoted)
+    if kind in (Forbidden, Rejected):
+        assert memory.rest is not None and memory.rest.blocked is not None
+        assert "not repeated" in memory.rest.blocked.message
 
 
 @virtual_time
