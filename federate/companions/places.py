@@ -246,6 +246,14 @@ _OPEN_MAPS = frozenset(
     }
 )
 """Fields whose keys are a user's words, not Kubernetes' fields."""
+_DRIVERS_WORDS = frozenset(
+    {
+        ("volumes", EACH, "csi", "volumeAttributes"),
+        ("volumes", EACH, "flexVolume", "options"),
+    }
+)
+"""Open maps that a storage driver of the target reads, with its own rights there: `secretName` is
+that of a Secret beside the mirror (file.csi.azure.com), and its contents go where the pod says."""
 
 
 def stray_places(spec: JsonObject) -> tuple[str, ...]:
@@ -253,9 +261,11 @@ def stray_places(spec: JsonObject) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_strays(spec, ())))
 
 
-_NAME_FIELDS = {place.path: place.name_field for place in PLACES}
+_NAME_FIELDS = {place.path: place.name_field for place in PLACES} | {
+    place.path: place.name_field for place in UNSUPPORTED
+}
 _REFUSED = frozenset(place.path for place in UNSUPPORTED if not place.only_named)
-_KNOWN = frozenset({*_NAME_FIELDS, *(place.path for place in UNSUPPORTED)})
+_KNOWN = frozenset(_NAME_FIELDS)
 
 
 def _strays(value: Any, path: Path) -> Iterator[str]:
@@ -263,7 +273,8 @@ def _strays(value: Any, path: Path) -> Iterator[str]:
         for name, inner in value.items():
             at = (*path, str(name))
             is_seen_to = at in _REFUSED or name == _NAME_FIELDS.get(path)
-            if inner is None or is_seen_to or name in _OPEN_MAPS:
+            is_open = name in _OPEN_MAPS and at not in _DRIVERS_WORDS
+            if inner is None or is_seen_to or is_open:
                 continue
             if _points(str(name)) and not _leads_on(at):
                 yield ".".join(at).replace(f".{EACH}", EACH)

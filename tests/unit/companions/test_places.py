@@ -58,6 +58,13 @@ def test_no_two_places_are_the_same() -> None:
          "containers[].env[].valueFrom.secretKeyRef.spaceRef"),
         ({"volumes": [{"secret": {"secretName": "x", "configMapOverlay": "y"}}]},
          "volumes[].secret.configMapOverlay"),
+        ({"volumes": [{"csi": {"driver": "file.csi.azure.com", "volumeAttributes": {
+            "secretName": "registry", "shareName": "x"}}}]},
+         "volumes[].csi.volumeAttributes.secretName"),
+        ({"volumes": [{"csi": {"driver": "d", "volumeAttributes": {"sharedConfigMap": "x"}}}]},
+         "volumes[].csi.volumeAttributes.sharedConfigMap"),
+        ({"volumes": [{"flexVolume": {"driver": "d", "options": {"secretName": "x"}}}]},
+         "volumes[].flexVolume.options.secretName"),
     ],
 )  # fmt: skip
 def test_a_field_that_points_and_is_in_no_table_is_found(
@@ -71,8 +78,9 @@ def test_a_field_that_points_and_is_in_no_table_is_found(
     "fragment",
     [
         {"nodeSelector": {"secret-zone": "x"}},
-        {"volumes": [{"csi": {"driver": "d", "volumeAttributes": {"tokenRef": "x"}}}]},
-        {"volumes": [{"flexVolume": {"driver": "d", "options": {"secretName": "x"}}}]},
+        {"volumes": [{"csi": {"driver": "d", "volumeAttributes": {"shareName": "x"}}}]},
+        {"volumes": [{"csi": {"volumeAttributes": {"secretProviderClass": "x"}}}]},
+        {"volumes": [{"flexVolume": {"driver": "d", "options": {"size": "x"}}}]},
         {"containers": [{"resources": {"claims": [{"name": "gpu"}]}}]},
         {"volumes": [{"ephemeral": {"volumeClaimTemplate": {"spec": {"dataSourceRef": {}}}}}]},
         {"volumes": [{"projected": {"sources": [{"podCertificate": {"keyPath": "token"}}]}}]},
