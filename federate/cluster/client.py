@@ -75,6 +75,9 @@ LEAST_WATCH_SECONDS = 10.0
 """A watch is not made shorter than that because its credentials end: without better ones the next
 request tells, and a storm of watches would not help."""
 
+_UNTOLD = frozenset({SECRETS.plural, f"{SERVICEACCOUNTS.plural}/token"})
+"""What the server warns of here may show contents (C73): admission webhooks put in their words."""
+
 # TimeoutError is an OSError; RuntimeError is how aiohttp refuses a session or connection that was
 # closed in the meantime.
 _TRANSPORT_FAILURES = (aiohttp.ClientError, OSError, RuntimeError)
@@ -432,7 +435,7 @@ class ClusterClient:
                     **access.through(),
                 )
                 held.callback(response.close)
-                self._note_warnings(response)
+                self._note_warnings(call, response)
                 if response.ok and response.status < 300:
                     return response
                 body = await response.read()
@@ -452,7 +455,9 @@ class ClusterClient:
             total=self._request_timeout_seconds, sock_connect=CONNECT_SECONDS
         )
 
-    def _note_warnings(self, response: aiohttp.ClientResponse) -> None:
+    def _note_warnings(self, call: Call, response: aiohttp.ClientResponse) -> None:
+        if call.resource in _UNTOLD:
+            return
         for text in response.headers.getall("Warning", ()):
             if text not in self._warnings_seen:
                 self._warnings_seen[text] = True

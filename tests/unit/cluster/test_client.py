@@ -295,6 +295,18 @@ async def test_warnings_are_told_once(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.count("unknown field spec.x") == 1
 
 
+async def test_c73_what_a_server_warns_of_a_secret_is_not_logged(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An admission webhook may quote a value there as well as in a refusal."""
+    quoting = answer({}, Warning='299 - "password: hunter2 is weak"')
+    async with bench(quoting) as b:
+        await b.client.create(SECRETS, {"metadata": {"name": "x", "namespace": "default"}})
+        await b.client.patch(SECRETS, KEY, PatchBody(media_type=MERGE, body={}))
+        await b.client.request_token(KEY, {"spec": {}})
+    assert "hunter2" not in capsys.readouterr().out
+
+
 # --- what came back ----------------------------------------------------------------------------
 
 
