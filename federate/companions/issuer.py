@@ -163,10 +163,11 @@ class Issuer:
     def hold(self, hub_pod: JsonObject, target_namespace: str) -> Hold | None:
         """Say what of what is issued for a pod it still waits for; None: it may start.
 
-        It is issued because it is asked for here: pods that get no mirror are issued nothing.
+        It is issued because it is asked for here, which is done for every pod: one that gets no
+        mirror is issued nothing.
         """
         keys = issues_for(self._tools.rules, hub_pod, target_namespace)
-        if not keys:
+        if not keys or self._gets_no_mirror(hub_pod):
             return None
         pod = key_of(hub_pod)
         rests = {key: self._rest_of(key) for key in keys}
@@ -179,6 +180,13 @@ class Issuer:
         # Only now: what a pod waits for is brought before the rest is looked at.
         self._note(pod, _wanted_of(hub_pod, target_namespace, frozenset(keys)))
         return Hold(coming=coming, stuck=stuck) if coming or stuck else None
+
+    def _gets_no_mirror(self, hub_pod: JsonObject) -> bool:
+        """Tell whether its token would go to the target for nothing; asked last, for it costs."""
+        record = record_of(hub_pod)
+        if record is not None and record.mirror_uid:
+            return False
+        return self._ports.leaving() or self._ports.is_refused(hub_pod)
 
     def on_hub_pod(self, change: Change) -> None:
         """Take note of what a hub pod needs now, and no longer."""

@@ -95,6 +95,7 @@ class Wanted:
     def is_used(self, kind: Kind, place: ObjectKey) -> bool:
         """Tell whether a mirror refers to an object of the target."""
         return (kind, place) in self._by_place
+
     def has_hub_pod(self, key: CompanionKey) -> bool:
         """Tell whether a hub pod refers to it: only then may the hub's object be read.
 

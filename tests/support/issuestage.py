@@ -247,9 +247,8 @@ class IssueStage:
     def _on_hub_pod(self, change: Change) -> None:
         """Take note of a pod, and ask what it waits for, as its own reconcile does."""
         self.issuer.on_hub_pod(change)
-        if change.new is None or change.key.name in self.refused or record_of(change.new):
-            return
-        self.issuer.hold(change.new, TARGET_NAMESPACE)
+        if change.new is not None and record_of(change.new) is None:
+            self.issuer.hold(change.new, TARGET_NAMESPACE)
 
     def _reflector(
         self, client: Any, resource: Resource, store: Store, on_change: Any, **options: Any

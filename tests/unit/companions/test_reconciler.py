@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from federate.companions.demand import listing_entry
+from federate.companions.environment import Advertised
 from federate.companions.keys import (
     CompanionKey,
     Kind,
@@ -17,7 +18,7 @@ from federate.companions.keys import (
     name_of,
 )
 from federate.companions.reconciler import LINGER_SECONDS
-from federate.companions.rules import CompanionRules
+from federate.companions.rules import CompanionRules, IdentityMode
 from federate.errors import Forbidden, Rejected, ServerFault, Unreachable
 from federate.model.marks import COMPANION_LABEL
 from federate.model.objects import (
@@ -35,6 +36,7 @@ from tests.support.companions import encoded
 from tests.support.companionworlds import CompanionWorld, needing
 from tests.support.fakeclient import Call, Delay, Fault, Refuse
 from tests.support.fakestore import Change, Eyes
+from tests.support.issuestage import token_volume
 from tests.support.scene import ANCHOR, SCOPE, TARGET_NAMESPACE
 
 A, B = ObjectKey("default", "a"), ObjectKey("default", "b")
@@ -479,6 +481,26 @@ async def test_pods_that_are_refused_bring_nothing_along() -> None:
         await asyncio.sleep(100.0)
         assert world.companion(SECRET, "db") is None
         assert reads(world, "hub") == 0
+
+
+@virtual_time
+async def test_pods_that_are_refused_are_issued_no_token() -> None:
+    """A DaemonSet's agent may do much on the hub: nothing of its account goes to the target."""
+    advertised = Advertised(host="hub.example.org", port=6443)
+    rules = CompanionRules(identity=IdentityMode.HUB, advertised=advertised)
+    world = CompanionWorld(companions=rules)
+
+    def asked() -> set[str]:
+        calls = (call for call in world.hub.calls if call.subresource == "token" and call.body)
+        return {call.body["spec"]["boundObjectRef"]["name"] for call in calls if call.body}
+
+    async with world.running():
+        agent = needing("a").with_spec(volumes=[token_volume()])
+        world.submit(agent.owned_by("DaemonSet", "agents"))
+        world.submit(needing("b").with_spec(volumes=[token_volume()]))
+        await world.until(lambda: "b" in asked())
+        await asyncio.sleep(100.0)
+        assert asked() == {"b"}
 
 
 @virtual_time
