@@ -186,9 +186,8 @@ def test_a_change_reaches_running_containers_as_on_a_real_node(
     for kind in KINDS:
         wait_value(twins.space, kind, "moving", "word", "two")
     measured.seconds("change in the target", time.monotonic() - began, promise=CHANGE_SECONDS)
-    twins.touch("moving", "example.com/second")
     for name in ("map", "secret"):
-        wait_noticed(twins, name, "two")
+        wait_noticed(twins, name, "two", awake=True)
     here, there = twins.run("moving", APP, "show", "/given", "/single").without(USUAL)
     assert there == here
     assert 'content /given/map/more "two"' in there
@@ -209,7 +208,7 @@ def test_a_change_comes_no_later_than_on_a_real_node(twins: Twins, measured: Mea
         assert there <= KUBELET_SECONDS
 
 
-def wait_noticed(twins: Twins, name: str, word: str) -> tuple[float, float]:
+def wait_noticed(twins: Twins, name: str, word: str, *, awake: bool = False) -> tuple[float, float]:
     """Wait until both see a word in a folder; returns when they first did."""
 
     def noticed(hub_pod: Json) -> float | None:
@@ -218,7 +217,7 @@ def wait_noticed(twins: Twins, name: str, word: str) -> tuple[float, float]:
         return next((float(at) for at, seen in found if seen == f'"{word}"'), None)
 
     what = f"see {word} in {name}"
-    return twins.wait("moving", what, noticed, timeout_seconds=KUBELET_SECONDS)
+    return twins.wait("moving", what, noticed, timeout_seconds=KUBELET_SECONDS, awake=awake)
 
 
 def test_what_cannot_be_changed_is_replaced(twins: Twins) -> None:
@@ -319,7 +318,6 @@ def test_optional_objects_may_come_late(twins: Twins) -> None:
     twins.space.create(secret("later", {"word": "late"}))
     for kind in KINDS:
         wait_value(twins.space, kind, "later", "word", "late")
-    twins.touch("late", "example.com/late")
 
     def has_files(hub_pod: Json) -> list[str] | None:
         said = twins.desk.hub.read(
@@ -328,7 +326,8 @@ def test_optional_objects_may_come_late(twins: Twins) -> None:
         lines = twins.in_words(hub_pod, said.decode().splitlines())
         return lines if sum(line.startswith("content") for line in lines) == 2 else None
 
-    here, there = Both(*twins.wait("late", "have the files", has_files)).without(USUAL)
+    found = twins.wait("late", "have the files", has_files, awake=True)
+    here, there = Both(*found).without(USUAL)
     assert there == here
 
     for twin in twins.names("late"):
@@ -376,10 +375,13 @@ def test_a_pod_waits_for_what_is_required_in_a_kubelets_words(twins: Twins) -> N
     for kind in KINDS:
         wait_value(twins.space, kind, "required", "word", "there")
     for name in ("wanting", "unmountable"):
-        twins.touch(name, "example.com/made")
-        twins.wait_running(name)
+        twins.wait(name, "run", runs, awake=True)
     shown = twins.shown("unmountable").without(USUAL)
     assert shown.there == shown.here
+
+
+def runs(hub_pod: Json) -> bool | None:
+    return phase_of(hub_pod) == "Running" or None
 
 
 def waiting_messages(hub_pod: Json) -> dict[str, tuple[str, str]] | None:

@@ -6,6 +6,7 @@ whoever is told of a mirror's name or uid instead of the hub pod's is found out 
 """
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -17,6 +18,8 @@ from .witness import Json
 from .world import PATIENCE_SECONDS, Space
 
 T = TypeVar("T")
+
+AWAKE_SECONDS = 3.0
 
 LAST_LINE = "that is all"
 """Of what `app show` prints."""
@@ -89,10 +92,21 @@ class Twins:
         probe: Callable[[Json], T | None],
         *,
         timeout_seconds: float = PATIENCE_SECONDS,
+        awake: bool = False,
     ) -> tuple[T, T]:
-        """Wait until both are as is wanted; returns what the probe found of each."""
+        """Wait until both are as is wanted; returns what the probe found of each.
+
+        `awake` lets kubelets look at both again and again. At a changed pod, and at its volumes,
+        one looks at once, else each minute or so; a single look may come before it has heard of
+        what the pod refers to.
+        """
+        touched_at = 0.0
 
         def both() -> tuple[T, T] | None:
+            nonlocal touched_at
+            if awake and time.monotonic() - touched_at > AWAKE_SECONDS:
+                self._touch(name)
+                touched_at = time.monotonic()
             here, there = map(probe, self.pods(name))
             return (here, there) if here is not None and there is not None else None
 
@@ -127,10 +141,9 @@ class Twins:
         here, there = map(read, self.pods(name))
         return Both(here, there)
 
-    def touch(self, name: str, annotation: str) -> None:
-        """Annotate both: a kubelet looks at a changed pod, and at its volumes, at once."""
+    def _touch(self, name: str) -> None:
         for twin in self.names(name):
-            body = {"metadata": {"annotations": {annotation: "touched"}}}
+            body = {"metadata": {"annotations": {"example.com/touched": str(time.monotonic())}}}
             self.space.hub.patch("Pod", self.space.namespace, twin, body)
 
     def in_words(self, hub_pod: Json, lines: Sequence[str]) -> list[str]:
