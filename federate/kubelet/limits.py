@@ -99,8 +99,9 @@ class Limits:
     """For answers under way when the server stops; streams are ended at once."""
 
 
-KEPT_FILES = 256
-"""Open files that are left to mirroring: two pools of connections, and some more."""
+KEPT_FILES = 1024
+"""Open files that are left to mirroring: of each of two clusters two pools of a hundred connections
+and two hundred watches, and some more. Where a process may open few, half of them."""
 
 
 def has_room_for_files() -> bool:
