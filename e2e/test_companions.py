@@ -331,7 +331,9 @@ def test_optional_objects_may_come_late(twins: Twins) -> None:
     assert there == here
 
     for twin in twins.names("late"):
-        twins.desk.hub.read("exec", twin, "--container=again", "--", APP, "end")
+        ended = twins.desk.hub.run("exec", twin, "--container=again", "--", APP, "end")
+        # What ends a container may be ended with it before it is done.
+        assert ended.returncode in (0, 137), ended
 
     def has_variables(hub_pod: Json) -> bool | None:
         said = twins.desk.hub.run("logs", name_of(hub_pod), "-c", "again").stdout.decode()
