@@ -20,6 +20,7 @@ import orjson
 from federate.companions.downward import facts_read, with_hub_facts
 from federate.companions.keys import Kind
 from federate.companions.places import CONTAINERS
+from federate.companions.render import anchor_reference
 from federate.companions.rewrite import renaming, with_companion_names
 from federate.companions.words import Words, as_said, hub_words
 from federate.mirror.applied import (
@@ -170,7 +171,6 @@ def render_mirror(
         MANAGED_KEYS_ANNOTATION: format_managed_keys(labels, annotations),
         **_creation_record(hub_pod, rules),
     }
-    anchor_meta = metadata_of(anchor)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -179,15 +179,7 @@ def render_mirror(
             "name": mirror.name,
             "labels": {**labels, **origin.labels()},
             "annotations": {**annotations, **own_annotations},
-            "ownerReferences": [
-                {
-                    "apiVersion": "v1",
-                    "kind": "ConfigMap",
-                    "name": anchor_meta["name"],
-                    "uid": anchor_meta["uid"],
-                    "controller": True,
-                }
-            ],
+            "ownerReferences": [anchor_reference(anchor)],
         },
         "spec": spec,
     }
