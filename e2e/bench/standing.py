@@ -32,6 +32,10 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 SETTLE_SECONDS = 10.0
 BUSY_SECONDS = 120.0
+GONE_SECONDS = 300.0
+"""How long a pod may take to go behind all that a busy hub deletes."""
+MOST_CHURNING = 500
+"""Pods of the Deployment that makes it busy: more would measure how long its own queue is."""
 """How long single creates and statuses are taken under load, at most."""
 
 
@@ -99,7 +103,7 @@ def measure_standing(bed: Bed, plan: Plan, progress: Progress) -> Standing:
         with progress.long_step("Single creates and statuses, idle"):
             result.create_idle = measure_creates(bed, plan.samples, "idle")
             result.status_idle = measure_statuses(bed, plan.samples, "idle")
-        load = churn(bed, max(10, plan.standing_pods // 4))
+        load = churn(bed, min(MOST_CHURNING, max(10, plan.standing_pods // 4)))
         with progress.long_step("Single creates and statuses, busy"), load:
             result.create_busy = measure_creates(bed, plan.samples, "busy")
             result.status_busy = measure_statuses(bed, plan.samples, "busy")
@@ -237,7 +241,9 @@ def are_alive(bed: Bed, prefix: str) -> bool:
 
 def wait_seen(bed: Bed, what: str, goal: Callable[[], object]) -> None:
     """Wait for what takes milliseconds when all is well."""
-    bed.watching.wait(what, lambda: bool(goal()), timeout_seconds=120.0, check=bed.check_federate)
+    bed.watching.wait(
+        what, lambda: bool(goal()), timeout_seconds=GONE_SECONDS, check=bed.check_federate
+    )
 
 
 def latencies_of(took: list[float], floor: list[float]) -> Latencies:
@@ -287,7 +293,8 @@ def churn(bed: Bed, pods: int) -> Iterator[None]:
 def wait_replicas(connection: Connection, path: str, pods: int, ending: threading.Event) -> None:
     """Wait until the Deployment has so many ready pods, or the load shall end."""
     while not ending.wait(0.2):
-        if connection.get(path)["status"].get("readyReplicas", 0) == pods:
+        status = connection.get(path)["status"]
+        if status.get("readyReplicas", 0) == status.get("replicas", 0) == pods:
             return
 
 
