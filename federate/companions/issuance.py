@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from federate.companions.entries import is_made_with, taking_up
 from federate.companions.identity import TokenAsk
 from federate.companions.issued import IssuedKey, IssuedKind, issued_of, place_of, render_issued
 from federate.companions.keys import Kind
@@ -88,7 +89,11 @@ class IssuedView:
     """`issued` (or its absence) was read from the target's quorum in this round."""
     ground: Ground = Ground.NOT_YET
     anchor: JsonObject | None = None
-    is_enlisted: bool = False
+    entry: JsonObject | None = None
+    """The entry of tokens, as in `CompanionView`; so are the next three."""
+    entry_fresh: bool = False
+    has_line: bool = False
+    is_held: bool
 
 
 def plan_issued(view: IssuedView) -> IssueStep:
@@ -109,9 +114,10 @@ def _plan_wanted(view: IssuedView) -> IssueStep:
         return LookUpCompanion(reason="what does the target have?")
     return (
         _what_blocks(view)
+        or _must_make_anew(view)
         or _must_enlist(view)
         or _must_ask(view)
-        or _plan_contents(view, view.anchor)
+        or _plan_contents(view, view.entry or view.anchor)
     )
 
 
@@ -119,11 +125,7 @@ def _what_blocks(view: IssuedView) -> Rest | None:
     if view.issued is None:
         return None
     if not _is_ours(view, view.issued):
-        return _blocked(
-            PodReason.NAME_TAKEN,
-            f"{_named(view)} has a name of federate's, but not its marks: it stays untouched. "
-            "Remove or rename it there",
-        )
+        return _name_taken(view)
     if is_terminating(view.issued):
         return _blocked(
             PodReason.COMPANION_ENDING, f"{_named(view)} is being deleted there and not gone yet"
@@ -131,8 +133,18 @@ def _what_blocks(view: IssuedView) -> Rest | None:
     return None
 
 
+def _must_make_anew(view: IssuedView) -> DeleteCompanion | None:
+    if view.issued is None or _is_marked(view, view.issued):
+        return None
+    return _delete(view.issued, reason="it must be made anew: its marks were taken off")
+
+
 def _must_enlist(view: IssuedView) -> Enlist | None:
-    return None if view.is_enlisted else Enlist(reason="on record before it is there")
+    """Tokens are made on an entry only that nobody else is about to strike."""
+    is_good = view.entry is not None and (view.issued is not None or view.entry_fresh)
+    if view.key.kind is IssuedKind.SERVICES or is_good:
+        return None
+    return Enlist(reason="on record before it is there")
 
 
 def _must_ask(view: IssuedView) -> AskForToken | None:
@@ -142,9 +154,9 @@ def _must_ask(view: IssuedView) -> AskForToken | None:
     return None
 
 
-def _plan_contents(view: IssuedView, anchor: JsonObject) -> IssueStep:
+def _plan_contents(view: IssuedView, owner: JsonObject) -> IssueStep:
     kind = view.key.kind.kind
-    wanted = render_issued(view.key, wanted_values(view), scope=view.scope, anchor=anchor)
+    wanted = render_issued(view.key, wanted_values(view), scope=view.scope, owner=owner)
     if size_bytes(kind, wanted) > SIZE_LIMIT_BYTES:
         return _blocked(
             PodReason.COMPANION_TOO_LARGE,
@@ -154,6 +166,8 @@ def _plan_contents(view: IssuedView, anchor: JsonObject) -> IssueStep:
     if view.issued is None:
         return CreateCompanion(reason="the target has none", body=wanted)
     patch = companion_patch(kind, wanted, view.issued)
+    if patch is None and not view.is_held:
+        return PatchCompanion(reason="taken up before it is used", patch=taking_up(view.issued))
     if patch is None:
         return Rest(reason="as it ought to be", standing=Standing.SETTLED)
     is_fixed = view.issued.get("immutable") or view.issued.get("type") != wanted.get("type")
@@ -173,13 +187,12 @@ def wanted_values(view: IssuedView) -> JsonDict:
 
 
 def _plan_unwanted(view: IssuedView) -> IssueStep:
-    gone = Rest(reason="nobody wants it", standing=Standing.ABSENT)
     if view.lingers:
         return Rest(reason="nobody wants it just now", standing=Standing.ABSENT)
     if not view.issued_fresh:
         return LookUpCompanion(reason="nobody wants it: is it there?")
     if view.issued is None or not _is_ours(view, view.issued):
-        return Strike(reason="there is none any more") if view.is_enlisted else gone
+        return _plan_record(view)
     if not view.unwanted_fresh:
         return ConfirmUnwanted(reason="is it sure that nobody wants it?")
     if is_terminating(view.issued):
@@ -187,8 +200,31 @@ def _plan_unwanted(view: IssuedView) -> IssueStep:
     return _delete(view.issued, reason="nobody wants it any more")
 
 
-def _is_ours(view: IssuedView, issued: JsonObject) -> bool:
+def _is_marked(view: IssuedView, issued: JsonObject) -> bool:
     return issued_of(view.scope, issued) == view.key
+
+
+def _plan_record(view: IssuedView) -> IssueStep:
+    """There is none, or none of ours: see what is on record of it."""
+    if view.entry is None and not view.has_line:
+        return Rest(reason="nobody wants it", standing=Standing.ABSENT)
+    if view.issued is not None:
+        # It may be ours, stripped of all that would tell: then the record is the only trace.
+        return _name_taken(view)
+    return Strike(reason="there is none any more", entry=view.entry)
+
+
+def _is_ours(view: IssuedView, issued: JsonObject) -> bool:
+    """Tell whether it is ours by its marks, or by its owner where the target took them off."""
+    return _is_marked(view, issued) or is_made_with(view.entry, issued)
+
+
+def _name_taken(view: IssuedView) -> Rest:
+    return _blocked(
+        PodReason.NAME_TAKEN,
+        f"{_named(view)} has a name of federate's, but not its marks: it stays untouched. Remove "
+        "or rename it there",
+    )
 
 
 def _delete(issued: JsonObject, *, reason: str) -> DeleteCompanion:

@@ -1,8 +1,8 @@
 """What federate makes itself, and copies from nobody: tokens, and news of Services. Pure.
 
-They stand in the target like companions, under generated names that no pod can choose, owned by the
-anchor. Each is on the anchor's list, ConfigMaps too: so nothing has to be listed to find them all
-again. The rule for names may never change: mirrors that run carry them.
+They stand in the target like companions, under generated names that no pod can choose: Secrets with
+an entry that owns them, ConfigMaps owned by the anchor and found by their marks. The rule for names
+may never change: mirrors that run carry them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from federate.companions.entries import lines_of
 from federate.companions.keys import Kind, is_object_name
-from federate.companions.render import CONTENTS, anchor_reference
+from federate.companions.render import CONTENTS, owner_reference
 from federate.model.marks import (
     COMPANION_LABEL,
     COMPANION_OF_ANNOTATION,
@@ -116,7 +117,7 @@ def place_of(scope: Scope, key: IssuedKey) -> ObjectKey:
 
 
 def listing_of(key: IssuedKey) -> str:
-    """Return what an anchor's list says of it, beside its name."""
+    """Return what its entry, or its own mark, says that it is."""
     return " ".join(part for part in (key.kind, f"{key.namespace}/{key.name}", key.uid) if part)
 
 
@@ -124,18 +125,17 @@ def _parsed(target_namespace: str, entry: str) -> IssuedKey | None:
     kind, _, rest = entry.partition(" ")
     place, _, uid = rest.partition(" ")
     namespace, slash, name = place.partition("/")
-    # Who may write lists could put a path there: what cannot be a name is never asked for.
+    # Who may write entries could put a path there: what cannot be a name is never asked for.
     is_sound = slash and is_object_name(namespace) and is_object_name(name)
     if kind not in tuple(IssuedKind) or not is_sound:
         return None
     return IssuedKey(target_namespace, IssuedKind(kind), namespace, name, uid)
 
 
-def issued_in(scope: Scope, anchor: JsonObject) -> Iterator[IssuedKey]:
-    """Yield what is on an anchor's list; an entry whose name and words disagree is none."""
-    data: Mapping[str, str] = anchor.get("data") or {}
-    namespace: str = metadata_of(anchor).get("namespace") or ""
-    for name, entry in data.items():
+def issued_in(scope: Scope, lister: JsonObject) -> Iterator[IssuedKey]:
+    """Yield what an entry, or an anchor, tells of: where name and words agree."""
+    namespace: str = metadata_of(lister).get("namespace") or ""
+    for name, entry in lines_of(lister).items():
         key = _parsed(namespace, entry)
         if key is not None and place_of(scope, key).name == name:
             yield key
@@ -155,9 +155,9 @@ def issued_of(scope: Scope, obj: JsonObject) -> IssuedKey | None:
 
 
 def render_issued(
-    key: IssuedKey, values: Mapping[str, str], *, scope: Scope, anchor: JsonObject
+    key: IssuedKey, values: Mapping[str, str], *, scope: Scope, owner: JsonObject
 ) -> JsonDict:
-    """Render it; a Secret's values are given, and returned, in base64."""
+    """Render it; a Secret's values are given, and returned, in base64. The owner takes it along."""
     place = place_of(scope, key)
     body: JsonDict = {
         "apiVersion": "v1",
@@ -170,7 +170,7 @@ def render_issued(
                 NODE_NAME_ANNOTATION: scope.node_name,
                 COMPANION_OF_ANNOTATION: listing_of(key),
             },
-            "ownerReferences": [anchor_reference(anchor)],
+            "ownerReferences": [owner_reference(owner)],
         },
         CONTENTS[key.kind.kind][0]: dict(values),
     }

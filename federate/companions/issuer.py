@@ -22,7 +22,7 @@ from federate.cluster.store import Change, Store
 from federate.companions.environment import service_environment
 from federate.companions.holding import Hold
 from federate.companions.identity import issues_for
-from federate.companions.issued import LINKED, IssuedKey, IssuedKind, issued_in
+from federate.companions.issued import LINKED, IssuedKey, IssuedKind, place_of
 from federate.companions.issuing import (
     LINGER_SECONDS,
     IssueMemory,
@@ -30,11 +30,11 @@ from federate.companions.issuing import (
     IssueTools,
     IssueWishes,
 )
+from federate.companions.keys import CompanionKey
 from federate.companions.steps import Rest, Standing
 from federate.errors import FederateError, Unreachable
 from federate.flow.controller import Again, Controller, Done, Outcome
 from federate.flow.workqueue import WorkQueue
-from federate.model.marks import record_of
 from federate.model.objects import (
     JsonDict,
     JsonObject,
@@ -64,7 +64,8 @@ WORKERS: Mapping[str, int] = {Lane.BRING: 24, Lane.KEEP: 8}
 """Requests under way: a burst of a thousand pods asks for a thousand tokens before they start."""
 
 PASS_SECONDS = 60.0
-"""How often the lists are compared with what is wanted: what was left behind goes within this."""
+"""How often what is on record is compared with what is wanted: what was left behind goes within
+this."""
 LOOK_SECONDS = 300.0
 """How long it may go unnoticed that somebody in the target changed or removed what is issued."""
 REFUSED_SECONDS = 60.0
@@ -166,7 +167,7 @@ class Issuer:
         It is issued because it is asked for here, which is done for every pod: one that gets no
         mirror is issued nothing.
         """
-        keys = issues_for(self._tools.rules, hub_pod, target_namespace)
+        keys = self._keys_for(hub_pod, target_namespace)
         if not keys or self._gets_no_mirror(hub_pod):
             return None
         pod = key_of(hub_pod)
@@ -178,13 +179,12 @@ class Issuer:
         for key in (*coming, *(key for key, _ in stuck)):
             self._waiting.setdefault(key, set()).add(pod)
         # Only now: what a pod waits for is brought before the rest is looked at.
-        self._note(pod, _wanted_of(hub_pod, target_namespace, frozenset(keys)))
+        self._note(pod, self._wanted_of(hub_pod, target_namespace, frozenset(keys)))
         return Hold(coming=coming, stuck=stuck) if coming or stuck else None
 
     def _gets_no_mirror(self, hub_pod: JsonObject) -> bool:
         """Tell whether its token would go to the target for nothing; asked last, for it costs."""
-        record = record_of(hub_pod)
-        if record is not None and record.mirror_uid:
+        if self._ports.has_mirror(hub_pod):
             return False
         return self._ports.leaving() or self._ports.is_refused(hub_pod)
 
@@ -197,14 +197,37 @@ class Issuer:
 
     def _derive(self, hub_pod: JsonObject, before: _Wanted | None) -> _Wanted:
         """Say what a pod needs: one with a mirror, or that asked for it before."""
-        state = _wanted_of(hub_pod, self._ports.target_namespace(hub_pod), frozenset())
+        state = self._wanted_of(hub_pod, self._ports.target_namespace(hub_pod), frozenset())
         if before is not None and replace(before, keys=frozenset()) == state:
             return before
         has_asked = before is not None and before.uid == state.uid and before.keys
         if state.target_namespace is None or not (state.is_mirrored or has_asked):
             return state
-        keys = issues_for(self._tools.rules, hub_pod, state.target_namespace)
+        keys = self._keys_for(hub_pod, state.target_namespace)
         return replace(state, keys=frozenset(keys))
+
+    def _keys_for(self, hub_pod: JsonObject, target_namespace: str) -> tuple[IssuedKey, ...]:
+        """Name what a pod needs; one that has its mirror, only what that refers to.
+
+        A mirror of when identity was set otherwise leads no container to a token, which would lie
+        in the target for nobody. Debug containers are told of Services, whatever their mirror is.
+        """
+        keys = issues_for(self._tools.rules, hub_pod, target_namespace)
+        if not keys or not self._ports.has_mirror(hub_pod):
+            return keys
+        is_debugged = bool(spec_of(hub_pod).get("ephemeralContainers"))
+        return tuple(
+            key
+            for key in keys
+            if self._tools.is_used(key.kind.kind, place_of(self._tools.rules.scope, key))
+            or (is_debugged and key.kind is IssuedKind.SERVICES)
+        )
+
+    def _wanted_of(
+        self, hub_pod: JsonObject, target_namespace: str | None, keys: frozenset[IssuedKey]
+    ) -> _Wanted:
+        is_mirrored = self._ports.has_mirror(hub_pod)
+        return _Wanted(uid_of(hub_pod), is_terminal(hub_pod), is_mirrored, target_namespace, keys)
 
     def _note(self, pod: ObjectKey, after: _Wanted | None) -> None:
         before = self._wanted.get(pod)
@@ -287,11 +310,17 @@ class Issuer:
             await asyncio.sleep(PASS_SECONDS)
 
     def left_behind(self) -> set[IssuedKey]:
-        """List what stands on the lists, and is needed by no pod that is known."""
-        scope = self._tools.rules.scope
-        anchors = [anchor for anchor in self._ports.anchors.values() if scope.owns(anchor)]
-        listed = {key for anchor in anchors for key in issued_in(scope, anchor)}
-        return {key for key in listed if key not in self._pods_of and not self._has_pod(key)}
+        """List what is on record, and needed by no pod that is known."""
+        return {
+            key
+            for key in self._tools.lists.on_record()
+            if isinstance(key, IssuedKey) and key not in self._pods_of and not self._has_pod(key)
+        }
+
+    def on_record(self, key: CompanionKey | IssuedKey, is_there: bool) -> None:
+        """Look at what was removed in the target; tokens go with their entry."""
+        if isinstance(key, IssuedKey) and not is_there and key in self._pods_of:
+            self._enqueue((key,))
 
     def _has_pod(self, key: IssuedKey) -> bool:
         """Tell whether tokens are of a pod that runs, of when identity was set otherwise."""
@@ -349,6 +378,7 @@ class Issuer:
             due = memory.renew_at() - self._ports.clock()
             return Again(max(SOONEST_SECONDS, min(due, LOOK_SECONDS * jitter)))
         if rest.standing is Standing.BLOCKED:
+            self._tell_left(key, memory, rest)
             return Again(REFUSED_SECONDS * jitter)
         if key in self._pods_of:
             return Again(LAG_SECONDS)
@@ -360,6 +390,13 @@ class Issuer:
         del self._memories[key]
         self._waiting.pop(key, None)
         return Done()
+
+    def _tell_left(self, key: IssuedKey, memory: IssueMemory, rest: Rest) -> None:
+        """Say once what stays on record though nobody wants it: no pod tells of it."""
+        if key in self._pods_of or memory.is_left_told or rest.blocked is None:
+            return
+        memory.is_left_told = True
+        log.warning("a Secret on record is left alone", said=rest.blocked.message)
 
     def _rest_of(self, key: IssuedKey) -> Rest | None:
         memory = self._memories.get(key)
@@ -397,11 +434,3 @@ class Issuer:
 def _is_told(rest: Rest | None) -> bool:
     """Tell whether a pod that waits for it has an answer."""
     return rest is not None and rest.standing is not Standing.ABSENT
-
-
-def _wanted_of(
-    hub_pod: JsonObject, target_namespace: str | None, keys: frozenset[IssuedKey]
-) -> _Wanted:
-    record = record_of(hub_pod)
-    is_mirrored = record is not None and bool(record.mirror_uid)
-    return _Wanted(uid_of(hub_pod), is_terminal(hub_pod), is_mirrored, target_namespace, keys)

@@ -100,6 +100,9 @@ class IssueMemory:
     kept: dict[TokenAsk, KeptToken] = field(default_factory=dict)
     unwanted_since: float | None = None
     is_overdue_told: bool = False
+    is_left_told: bool = False
+    held_uid: str = ""
+    """The object that this process wrote."""
 
     def renew_at(self) -> float:
         """Say when the first of its tokens is due."""
@@ -148,6 +151,8 @@ class IssueRound:
         self._place = place_of(tools.rules.scope, key)
         self._issued: JsonDict | None = None
         self._issued_fresh = False
+        self._entry: JsonObject | None = None
+        self._entry_fresh = False
         self._unwanted_fresh = False
         self._is_over = False
         """The hub said in this round that the pod is gone."""
@@ -188,9 +193,10 @@ class IssueRound:
                 await self._look_up()
             case Enlist():
                 await self._enlist()
-            case Strike():
+            case Strike(entry=entry):
                 await self._ports.confirm_target()
-                await self._tools.lists.strike(self._place.namespace, self._place.name)
+                await self._tools.lists.strike(self._place, entry)
+                self._entry, self._entry_fresh = None, False
             case _:
                 assert_never(step)
 
@@ -230,11 +236,22 @@ class IssueRound:
             issued_fresh=self._issued_fresh,
             ground=ports.ground.state(namespace),
             anchor=ports.ground.anchor(namespace),
-            is_enlisted=self._listed_as() == listing_of(self._key),
+            entry=self._entry,
+            entry_fresh=self._entry_fresh,
+            has_line=self._tools.lists.has_line(self._place),
+            is_held=self._is_held(),
         )
 
-    def _listed_as(self) -> str | None:
-        return self._tools.lists.entry(self._place.namespace, self._place.name)
+    def _is_held(self) -> bool:
+        """Tell whether no delete of a process that led before fits what is there any more."""
+        if self._key.kind is IssuedKind.TOKENS:
+            return True  # they were deleted for a pod that does not come back
+        is_written = self._issued is not None and uid_of(self._issued) == self._memory.held_uid
+        return is_written or self._tools.is_used(self._key.kind.kind, self._place)
+
+    def _entry_there(self) -> JsonObject | None:
+        is_secret = self._key.kind is IssuedKind.TOKENS
+        return self._tools.lists.entry(self._place) if is_secret else None
 
     def _is_wanted(self) -> bool:
         return self._wishes.is_wanted and not self._is_over
@@ -255,7 +272,7 @@ class IssueRound:
         """Tell whether all is as it was left, from the metadata alone."""
         memory = self._memory
         is_settled = memory.rest is not None and memory.rest.standing is Standing.SETTLED
-        is_listed = self._listed_as() == listing_of(self._key)
+        is_listed = self._key.kind is IssuedKind.SERVICES or self._entry_there() is not None
         is_due = (
             memory.variables != fingerprint_of(self._wishes.variables)
             or memory.renew_at() <= self._ports.clock()
@@ -273,13 +290,28 @@ class IssueRound:
         return resource_version_of(there) == memory.version
 
     async def _look_up(self) -> None:
+        if not self._entry_fresh:
+            # Before the look: who makes the Secret after it takes up the entry first.
+            self._entry = self._entry_there()
         try:
             self._see(await self._ports.target.get(self._key.resource, self._place))
         except NotFound:
             self._see(None)
+        except Forbidden as error:
+            if self._is_wanted():
+                self._block(
+                    PodReason.COMPANION_REFUSED,
+                    f"{self._ports.target_name} does not let federate read what stands there for "
+                    f"the {self._key}: {error.detail}",
+                )
+            raise
 
     def _see(self, issued: JsonDict | None) -> None:
         self._issued, self._issued_fresh = issued, True
+
+    def _see_written(self, issued: JsonDict) -> None:
+        self._memory.held_uid = uid_of(issued)
+        self._see(issued)
 
     def _is_good(self, ask: TokenAsk) -> bool:
         """Tell whether the token that stands there is good for some time to come."""
@@ -402,12 +434,15 @@ class IssueRound:
         )
 
     async def _enlist(self) -> None:
-        name, entry = self._place.name, listing_of(self._key)
         try:
-            await self._tools.lists.enlist(self._place.namespace, name, entry)
+            self._entry = await self._tools.lists.enlist(self._place, listing_of(self._key))
         except (Forbidden, Rejected) as error:
             self._not_taken(error)
             raise
+        except NotOurs as error:
+            self._block(PodReason.NAME_TAKEN, str(error))
+            raise
+        self._entry_fresh = True
 
     async def _create(self, body: JsonObject) -> None:
         self._fence()
@@ -429,12 +464,13 @@ class IssueRound:
                 "removed again. Let its admission leave federate.dev/ alone",
             )
             raise NotOurs(f"{self._key}: the target takes off federate's marks")
-        self._see(created)
+        self._see_written(created)
 
     async def _patch(self, patch: PatchBody) -> None:
         self._fence()
         try:
-            self._see(await self._ports.target.patch(self._key.resource, self._place, patch))
+            patched = await self._ports.target.patch(self._key.resource, self._place, patch)
+            self._see_written(patched)
         except NotFound:
             self._issued_fresh = False
         except ClusterError as error:
@@ -455,6 +491,8 @@ class IssueRound:
     async def _delete(self, uid: str, version: str) -> None:
         await self._ports.confirm_target()
         self._fence()
+        # Where no answer comes it may yet arrive: what it names is to be taken up again.
+        self._memory.held_uid = ""
         await self._ports.target.delete(
             self._key.resource, self._place, uid=uid, resource_version=version
         )

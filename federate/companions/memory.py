@@ -55,6 +55,10 @@ class Memory:
     def __init__(self) -> None:
         self.stripped_uid = ""
         """An object of our own making whose marks the target took off; it is to be taken back."""
+        self.held_uid = ""
+        """The object that this process wrote, and has not asked to be deleted since."""
+        self.is_left_told = False
+        """It was said that what nobody wants stays there."""
         self._refused: Refused | None = None
         self._made: dict[str, tuple[int, float]] = {}
         """The last change of each kind that the target took, and when."""

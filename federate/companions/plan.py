@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from federate.companions.entries import is_made_with, taking_up
 from federate.companions.keys import Kind, companion_of, name_of
 from federate.companions.render import (
     CONTENTS,
@@ -98,30 +99,52 @@ def _plan_there(view: CompanionView, hub_object: JsonObject) -> Step:
         return PrepareGround(reason="the target namespace or its anchor is not there yet")
     if not view.companion_fresh:
         return LookUpCompanion(reason="what does the target have?")
-    wanted = render_companion(view.key, hub_object, scope=view.scope, anchor=view.anchor)
+    return _what_blocks(view) or _plan_contents(view, hub_object)
+
+
+def _what_blocks(view: CompanionView) -> Rest | None:
     if view.companion is None:
-        return _must_enlist(view) or CreateCompanion(reason="the target has none", body=wanted)
+        return None
     if not _is_ours(view, view.companion):
         return _name_taken(view)
-    return _plan_ours(view, wanted, view.companion)
-
-
-def _plan_ours(view: CompanionView, wanted: JsonObject, companion: JsonObject) -> Step:
-    if is_terminating(companion):
+    if is_terminating(view.companion):
         return _blocked(
             PodReason.COMPANION_ENDING,
             f"{view.key.kind} {name_of(view.scope, view.key)} of {view.target_name}, which stands "
             f"for {view.key}, is being deleted there and not gone yet",
         )
+    return None
+
+
+def _plan_contents(view: CompanionView, hub_object: JsonObject) -> Step:
+    owner = view.anchor if view.key.kind is Kind.CONFIGMAP else _entry_to_rest_on(view)
+    if owner is None:
+        return Enlist(reason="on record before it is there")
+    wanted = render_companion(view.key, hub_object, scope=view.scope, owner=owner)
+    if view.companion is None:
+        return CreateCompanion(reason="the target has none", body=wanted)
+    return _plan_ours(view, wanted, view.companion)
+
+
+def _entry_to_rest_on(view: CompanionView) -> JsonObject | None:
+    """Return the entry that a Secret is made with, or has; None where it must be enlisted first.
+
+    A create may rest only on an entry that nobody else is about to strike.
+    """
+    return view.entry if view.companion is not None or view.entry_fresh else None
+
+
+def _plan_ours(view: CompanionView, wanted: JsonObject, companion: JsonObject) -> Step:
+    if not _is_marked(view, companion):
+        return _delete(companion, reason="it must be made anew: its marks were taken off")
     why = _why_replace(view.key.kind, wanted, companion)
     if why:
         return _delete(companion, reason=f"it must be made anew: {why}")
-    enlist = _must_enlist(view)
-    if enlist is not None:
-        return enlist
     patch = companion_patch(view.key.kind, wanted, companion)
     if patch is not None:
         return PatchCompanion(reason="it differs from the hub's", patch=patch)
+    if not view.is_held:
+        return PatchCompanion(reason="taken up before it is used", patch=taking_up(companion))
     return Rest(reason="as on the hub", standing=Standing.SETTLED)
 
 
@@ -154,14 +177,17 @@ def _plan_unwanted(view: CompanionView) -> Step:
 
 
 def _plan_end(view: CompanionView, *, reason: str) -> Step | None:
-    """Delete what is there and ours, then strike it off the list; None where nothing is left."""
-    companion = view.companion
+    """Delete what is there and ours, then take it off record; None where nothing is left."""
+    companion, is_on_record = view.companion, view.entry is not None or view.has_line
     if companion is not None and _is_ours(view, companion):
         if is_terminating(companion):
             return Rest(reason="it is ending", standing=Standing.ABSENT)
         return _delete(companion, reason=reason)
-    if view.is_enlisted:
-        return Strike(reason="there is no such companion any more")
+    if companion is not None and is_on_record:
+        # It may be ours, stripped of all that would tell: then the record is the only trace.
+        return _name_taken(view)
+    if is_on_record:
+        return Strike(reason="there is no such companion any more", entry=view.entry)
     return None
 
 
@@ -171,14 +197,13 @@ def _delete(companion: JsonObject, *, reason: str) -> DeleteCompanion:
     )
 
 
-def _is_ours(view: CompanionView, companion: JsonObject) -> bool:
+def _is_marked(view: CompanionView, companion: JsonObject) -> bool:
     return companion_of(view.scope, companion) == view.key
 
 
-def _must_enlist(view: CompanionView) -> Enlist | None:
-    if view.key.kind is Kind.SECRET and not view.is_enlisted:
-        return Enlist(reason="on record before it is there")
-    return None
+def _is_ours(view: CompanionView, companion: JsonObject) -> bool:
+    """Tell whether it is ours by its marks, or by its owner where the target took them off."""
+    return _is_marked(view, companion) or is_made_with(view.entry, companion)
 
 
 def _name_taken(view: CompanionView) -> Rest:

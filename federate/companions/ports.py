@@ -10,20 +10,21 @@ Companions (reconciler.py), the one object that runtime holds:
     demand() -> Demand                                  from both stores, as they are now
     inventory() -> frozenset[CompanionKey]              what the target shows of ours
     missing() -> list[CompanionKey]                     wanted, and never looked at
-    lists: Lists                                        the Secrets on the anchors' lists
+    lists: Lists                                        what is on record in the target
     counts() -> Mapping[str, int]                       by standing, for metrics
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
 from federate.cluster.port import ClusterPort
 from federate.cluster.store import Store
-from federate.companions.keys import Kind
+from federate.companions.issued import IssuedKey
+from federate.companions.keys import CompanionKey, Kind
 from federate.companions.steps import Ground
 from federate.flow.controller import Outcome
 from federate.flow.ratebound import RateBound
@@ -32,7 +33,7 @@ from federate.model.objects import JsonObject, ObjectKey
 
 
 class GroundPort(Protocol):
-    """What stands in a target namespace to own companions, and to list Secrets (C23).
+    """What stands in a target namespace to own companions (C23).
 
     `runtime.companions.CompanionGround` satisfies it, on top of `mirror.ground.Ground`.
     """
@@ -51,7 +52,7 @@ class GroundPort(Protocol):
         """
 
     async def note(self, namespace: str, entries: Mapping[str, str | None], *, exact: bool) -> None:
-        """Write entries of the anchor's `data` (None takes one off), under its uid.
+        """Write lines of the anchor's `data` (None takes one off), under its uid.
 
         `exact`: under its resourceVersion too. Fenced.
 
@@ -78,6 +79,8 @@ class CompanionPorts:
     """Whether the volumes that admission made travel, so that what they name is wanted."""
     target_namespace: Callable[[JsonObject], str | None]
     """Where the companions of a hub pod stand; None: nowhere."""
+    has_mirror: Callable[[JsonObject], bool]
+    """Whether a hub pod has the mirror that is on its record; the record alone says nothing."""
     is_refused: Callable[[JsonObject], bool]
     """Whether a hub pod may get no mirror, so that nothing comes along either."""
     watched: Callable[[], Sequence[str]]
@@ -107,22 +110,29 @@ class CompanionPorts:
 
 
 class ListsPort(Protocol):
-    """The lists in the anchors: what is to be found again whatever crashes (`lists.Lists`)."""
+    """What is on record: what is to be found again whatever crashes (`lists.Lists`)."""
 
-    def entry(self, namespace: str, name: str) -> str | None:
-        """Return what the namespace's anchor says beside a name; None where it is not listed."""
+    def on_record(self) -> Set[CompanionKey | IssuedKey]:
+        """Return all that came along, as the target tells of it."""
 
-    async def enlist(self, namespace: str, name: str, entry: str) -> None:
-        """Put a name on the list; returns once it is written. Many at once are one request.
+    def entry(self, place: ObjectKey) -> JsonObject | None:
+        """Return the entry of the Secret at that place, while it stands."""
+
+    def has_line(self, place: ObjectKey) -> bool:
+        """Tell whether an earlier version put it on the list in the anchor."""
+
+    async def enlist(self, place: ObjectKey, said: str) -> JsonObject:
+        """Make the entry of a Secret, or take up the one that is there; returns it.
 
         Raises:
+            NotOurs: something of that name stands there that is no entry of ours.
             ClusterError: whatever the target answered; nothing may be made then.
         """
 
-    async def strike(self, namespace: str, name: str) -> None:
-        """Take a name off the list: what it names is gone for sure. Many at once are one request.
+    async def strike(self, place: ObjectKey, entry: JsonObject | None) -> None:
+        """Take a Secret off record that is gone for sure, its entry as it was seen before.
 
         Raises:
-            Conflict: somebody wrote the list meanwhile: look again.
+            Conflict: somebody put it to use meanwhile: look again.
             ClusterError: whatever the target answered.
         """

@@ -20,12 +20,14 @@ from federate.cluster.reflector import Reflector
 from federate.cluster.store import Change, Store
 from federate.companions.confirming import Confirming
 from federate.companions.demand import Demand, listed_in
+from federate.companions.entries import is_entry, outline_of
 from federate.companions.holding import Hold, hold_of
 from federate.companions.keys import CompanionKey, Kind, companion_of, name_of
 from federate.companions.lists import Lists
 from federate.companions.looking import HUB_SECONDS, LOOKS_PER_SECOND, TARGET_SECONDS, Look, Looking
 from federate.companions.memory import Known, Memory
 from federate.companions.ports import CompanionPorts
+from federate.companions.record import Key
 from federate.companions.round import CompanionRound, Need, Settled
 from federate.companions.steps import Standing
 from federate.companions.wanted import Shift, Wanted, Wish, discard
@@ -86,8 +88,10 @@ class Companions:
         self._ports = ports
         self._workers = workers
         self._linger_seconds = linger_seconds
-        self.lists = Lists(ports.ground)
-        self.configmaps = Store(deleted_limit=0)  # nobody asks what one was that is gone
+        # Nobody asks what one was that is gone.
+        self.configmaps = Store(transform=outline_of, deleted_limit=0)
+        self.lists = Lists(ports, self.configmaps)
+        self.lists.listeners.append(self._on_record)
         self.queue: WorkQueue[CompanionKey] = WorkQueue(
             lanes=tuple(Lane),
             clock=ports.clock,
@@ -99,6 +103,7 @@ class Companions:
             shared=ports.shared,
             brings_tokens=ports.brings_tokens,
             is_refused=ports.is_refused,
+            has_mirror=ports.has_mirror,
         )
         self._known: dict[CompanionKey, Known] = {}
         self._waiting: dict[CompanionKey, set[ObjectKey]] = {}
@@ -184,26 +189,36 @@ class Companions:
         for key in self._wanted.mirror_is(change.key, change.new):
             self._part_with(key)
 
-    def on_anchor(self, change: Change) -> None:
-        """Look at what an anchor owns where it is another one, and at what is off its list."""
-        namespace, old, new = change.key.namespace, change.old, change.new
-        is_same = old is not None and new is not None and _is_same_anchor(old, new)
-        concerned = [key for key in self._wanted if key.target_namespace == namespace]
-        for key in concerned:
-            if not is_same or (key.kind is Kind.SECRET and self._lacks_entry(key)):
-                self._differs(key)
-        if new is not None and self._ports.scope.owns(new):
-            # What a process before us made, and nobody wants.
-            for key in listed_in(self._ports.scope, new):
-                self._wanted.heard_of(key)
-                if not self._is_wanted(key) and key not in self._unwanted_since:
-                    self.enqueue(key)
+    def mirror_of(self, hub_pod: ObjectKey) -> bool | None:
+        """Tell whether the mirror that a hub pod claims stood there; None where it claims none."""
+        return self._wanted.mirror_of(hub_pod)
 
-    def _lacks_entry(self, key: CompanionKey) -> bool:
+    def on_anchor(self, change: Change) -> None:
+        """Look at what an anchor owns where it is another one, and at what lines it has."""
+        namespace, old, new = change.key.namespace, change.old, change.new
+        if old is None or new is None or not _is_same_anchor(old, new):
+            for key in self._wanted:
+                if key.target_namespace == namespace:
+                    self._differs(key)
+        if new is not None and self._ports.scope.owns(new):
+            for key in listed_in(self._ports.scope, new):
+                self._see_to_left(key)
+
+    def _on_record(self, key: Key, is_there: bool) -> None:
+        """Look at a Secret whose entry came or went."""
+        if not isinstance(key, CompanionKey) or key.kind is not Kind.SECRET:
+            return
         known = self._known.get(key)
-        is_there = known is not None and bool(known.companion_version)
-        name = name_of(self._ports.scope, key).name
-        return is_there and self.lists.entry(key.target_namespace, name) is None
+        if is_there:
+            self._see_to_left(key)
+        elif known is not None and known.companion_version:
+            self._differs(key)  # it goes with its entry
+
+    def _see_to_left(self, key: CompanionKey) -> None:
+        """Look at what a process before us made, and nobody wants."""
+        self._wanted.heard_of(key)
+        if not self._is_wanted(key) and key not in self._unwanted_since:
+            self.enqueue(key)
 
     def _follow(self, pod: ObjectKey, shift: Shift) -> None:
         for key in shift.left:
@@ -211,7 +226,7 @@ class Companions:
         for key in shift.begun:
             self._unwanted_since.pop(key, None)
             if key not in self._known:
-                has_mirror = shift.wish is None or shift.wish.stamp.has_mirror
+                has_mirror = shift.wish is None or shift.wish.stamp.claims_mirror
                 self.queue.add(key, Lane.KEEP if has_mirror else Lane.BRING)
         for key in shift.ended:
             self._part_with(key)
@@ -264,7 +279,10 @@ class Companions:
         self.enqueue(key)
 
     def _on_configmap(self, change: Change) -> None:
+        self.lists.note(change)
         shown = change.new or change.old
+        if shown is not None and is_entry(self._ports.scope, shown):
+            return
         key = companion_of(self._ports.scope, shown) if shown is not None else None
         if key is None and change.old is not None:
             key = companion_of(self._ports.scope, change.old)  # its marks were taken off
@@ -288,13 +306,8 @@ class Companions:
         return self._wanted.is_used(kind, place)
 
     def inventory(self) -> frozenset[CompanionKey]:
-        """Return what the target shows of ours: by marks, and by the lists in the anchors."""
-        scope = self._ports.scope
-        found = {companion_of(scope, configmap) for configmap in self.configmaps.values()}
-        for anchor in self._ports.anchors.values():
-            if scope.owns(anchor):
-                found.update(listed_in(scope, anchor))
-        return frozenset(key for key in found if key is not None)
+        """Return what the target shows of ours."""
+        return frozenset(key for key in self.lists.on_record() if isinstance(key, CompanionKey))
 
     def missing(self) -> list[CompanionKey]:
         """Return what is wanted and has not come to rest."""
@@ -317,7 +330,7 @@ class Companions:
         return len({(key.kind, key.hub_key) for key in self._wanted if self._is_asked(key)})
 
     def _is_asked(self, key: CompanionKey) -> bool:
-        return key.can_exist and not self._watching.is_live(key.kind, key.hub_key)
+        return not self._watching.is_live(key.kind, key.hub_key) and key.can_exist
 
     # -- one key -----------------------------------------------------------------------------------
 
@@ -353,7 +366,11 @@ class Companions:
 
     def _need(self, key: CompanionKey) -> Need:
         if self._is_wanted(key):
-            return Need(is_wanted=True, has_hub_pod=self._wanted.has_hub_pod(key))
+            return Need(
+                is_wanted=True,
+                has_hub_pod=self._wanted.has_hub_pod(key),
+                is_used=self.is_used(key.kind, name_of(self._ports.scope, key)),
+            )
         now = self._ports.clock()
         since = self._unwanted_since.setdefault(key, now)
         lingers = 0.0 if self._ports.leaving() else since + self._linger_seconds - now
@@ -408,7 +425,8 @@ class Companions:
 
     # -- asking for what nothing tells -------------------------------------------------------------
 
-    def _due(self, now: float) -> Iterator[Look]:
+    def _due(self, until: float) -> Iterator[Look]:
+        """List what must be asked for until then; each is asked for by itself, whatever fails."""
         asked = {key for key in self._known if self._is_asked(key)}
         hub_seconds = max(HUB_SECONDS, len(asked) / LOOKS_PER_SECOND)
         target_seconds = max(TARGET_SECONDS, len(self._known) / LOOKS_PER_SECOND)
@@ -416,9 +434,9 @@ class Companions:
             # What is blocked has times of its own.
             if key in self._rounds or known.rest.blocked is not None:
                 continue
-            if key in asked and now - known.hub_at >= hub_seconds:
+            if key in asked and until - known.hub_at >= hub_seconds:
                 yield self._hub_look(key, known, known.hub_at + hub_seconds)
-            elif now - known.target_at >= target_seconds:
+            if until - known.target_at >= target_seconds:
                 yield self._target_look(key, known, known.target_at + target_seconds)
 
     def _hub_look(self, key: CompanionKey, known: Known, due_at: float) -> Look:
@@ -428,6 +446,7 @@ class Companions:
             key=key.hub_key,
             due_at=due_at,
             known_version=known.hub_version,
+            is_due=lambda: self._is_due(key, known),
             confirmed=lambda: self._confirm(key, known, hub_at=self._ports.clock()),
             differs=lambda: self._differs(key),
         )
@@ -439,30 +458,44 @@ class Companions:
             key=name_of(self._ports.scope, key),
             due_at=due_at,
             known_version=known.companion_version,
+            is_due=lambda: self._is_due(key, known),
             confirmed=lambda: self._confirm(key, known, target_at=self._ports.clock()),
             differs=lambda: self._differs(key),
         )
 
+    def _is_due(self, key: CompanionKey, known: Known) -> bool:
+        """Tell whether a look that was due is worth a request: nothing changed since."""
+        return key not in self._rounds and self._present(key, known) is not None
+
+    def _present(self, key: CompanionKey, known: Known) -> Known | None:
+        """Return what is known now, where it says the same, whenever it was looked at."""
+        found = self._known.get(key)
+        if found is None:
+            return None
+        is_same = replace(found, hub_at=known.hub_at, target_at=known.target_at) == known
+        return found if is_same else None
+
     def _confirm(self, key: CompanionKey, known: Known, **at: float) -> None:
-        if self._known.get(key) is known:
-            self._known[key] = replace(known, **at)  # type: ignore[arg-type]
+        present = self._present(key, known)
+        if present is not None:
+            self._known[key] = replace(present, **at)  # type: ignore[arg-type]
 
     # -- running -----------------------------------------------------------------------------------
 
     def open(self) -> tuple[Reflector, ...]:
-        """Build the reflectors of the ConfigMaps that stand in the target."""
+        """Build the reflectors of the ConfigMaps of ours that stand in the target."""
         return tuple(map(self._reflect, self._ports.watched()))
 
     def _reflect(self, namespace: str) -> Reflector:
-        scope, kind = self._ports.scope, Kind.CONFIGMAP.lower()
+        scope = self._ports.scope
         return Reflector(
             self._ports.target,
             CONFIGMAPS,
             self.configmaps,
             name=f"companions-{namespace}" if namespace else "companions",
             namespace=namespace,
-            label_selector=f"{scope.selector},{COMPANION_LABEL}={kind}",
-            matches=lambda obj: scope.owns(obj) and labels_of(obj).get(COMPANION_LABEL) == kind,
+            label_selector=f"{scope.selector},{COMPANION_LABEL}",
+            matches=lambda obj: scope.owns(obj) and COMPANION_LABEL in labels_of(obj),
             metadata_only=True,
             on_change=self._on_configmap,
             clock=self._ports.clock,

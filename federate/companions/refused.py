@@ -51,6 +51,15 @@ def undone_words(key: CompanionKey, *, target_name: str) -> Blocked:
     )
 
 
+def unreadable_words(key: CompanionKey, error: ClusterError, *, target_name: str) -> Blocked:
+    """Say that we may not look at what stands in the target, so that nothing is made there."""
+    return Blocked(
+        reason=PodReason.COMPANION_REFUSED,
+        message=f"{target_name} does not let federate read what stands there for {key}: "
+        f"{error.detail}",
+    )
+
+
 def stripped_words(key: CompanionKey, *, target_name: str) -> Blocked:
     """Say that the target takes our marks off what we make."""
     return Blocked(

@@ -36,9 +36,9 @@ CONTENTS: Mapping[Kind, tuple[str, ...]] = {
 
 
 def render_companion(
-    key: CompanionKey, hub_object: JsonObject, *, scope: Scope, anchor: JsonObject
+    key: CompanionKey, hub_object: JsonObject, *, scope: Scope, owner: JsonObject
 ) -> JsonDict:
-    """Render the companion; the anchor becomes its controller, so that it goes with it (C23)."""
+    """Render the companion; its owner, the anchor or an entry, takes it along as it goes (C23)."""
     place = name_of(scope, key)
     body: JsonDict = {
         "apiVersion": key.kind.resource.group_version,
@@ -48,7 +48,7 @@ def render_companion(
             "name": place.name,
             "labels": companion_labels(scope, key),
             "annotations": companion_annotations(scope, key),
-            "ownerReferences": [anchor_reference(anchor)],
+            "ownerReferences": [owner_reference(owner)],
         },
     }
     for field in CONTENTS[key.kind]:
@@ -61,13 +61,13 @@ def render_companion(
     return body
 
 
-def anchor_reference(anchor: JsonObject) -> JsonDict:
-    """Return the owner reference of everything that federate makes in a namespace."""
+def owner_reference(owner: JsonObject) -> JsonDict:
+    """Return the reference to the anchor, or to an entry, that everything of federate's has."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "name": metadata_of(anchor)["name"],
-        "uid": metadata_of(anchor)["uid"],
+        "name": metadata_of(owner)["name"],
+        "uid": metadata_of(owner)["uid"],
         "controller": True,
     }
 

@@ -1,8 +1,8 @@
 """Carry out the plan for one companion: the thin half of `plan`.
 
 A round builds a view, asks `plan_companion` for one step, executes it, and looks again. It may be
-killed between any two lines: a Secret is on its anchor's list before it is made, and all else is
-found by its marks. Contents live in the round and end with it; no error that leaves it shows any.
+killed between any two lines: a Secret is on record before it is made, and all else is found by its
+marks. Contents live in the round and end with it; no error that leaves it shows any.
 """
 
 from __future__ import annotations
@@ -16,12 +16,18 @@ import structlog
 from federate.cluster.port import ClusterPort
 from federate.companions.confirming import Confirming
 from federate.companions.demand import listing_entry
-from federate.companions.keys import CompanionKey, companion_of, name_of
+from federate.companions.keys import CompanionKey, Kind, companion_of, name_of
 from federate.companions.lists import Lists
 from federate.companions.memory import Memory
 from federate.companions.plan import plan_companion
 from federate.companions.ports import CompanionPorts
-from federate.companions.refused import discreet, refusal_of_write, stripped_words, undone_words
+from federate.companions.refused import (
+    discreet,
+    refusal_of_write,
+    stripped_words,
+    undone_words,
+    unreadable_words,
+)
 from federate.companions.steps import (
     Blocked,
     CompanionView,
@@ -38,7 +44,15 @@ from federate.companions.steps import (
     Step,
     Strike,
 )
-from federate.errors import AlreadyExists, ClusterError, Conflict, Forbidden, NotFound, Rejected
+from federate.errors import (
+    AlreadyExists,
+    ClusterError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    NotOurs,
+    Rejected,
+)
 from federate.model.objects import JsonDict, JsonObject, is_terminating, resource_version_of, uid_of
 from federate.model.reasons import PodReason
 
@@ -77,6 +91,8 @@ class Need(NamedTuple):
     has_hub_pod: bool = False
     """A hub pod refers to it, not a mirror alone."""
     unwanted_since: float = 0.0
+    is_used: bool = False
+    """A mirror refers to it."""
     lingers_seconds: float = 0.0
     """How long what nobody wants may still stay."""
 
@@ -110,6 +126,8 @@ class CompanionRound:
         self._hub_forbids = ""
         self._companion: JsonObject | None = None
         self._companion_fresh = False
+        self._entry: JsonObject | None = None
+        self._entry_fresh = False
         self._is_unwanted_for_sure = False
         self._is_prepared = False
         self._conflicts = 0
@@ -134,7 +152,6 @@ class CompanionRound:
 
     def _view(self) -> CompanionView:
         key, ports, need = self.key, self._ports, self._need()
-        entry = self._lists.entry(key.target_namespace, self._place.name)
         return CompanionView(
             key=key,
             scope=ports.scope,
@@ -149,11 +166,16 @@ class CompanionRound:
             unwanted_fresh=self._is_unwanted_for_sure,
             ground=ports.ground.state(key.target_namespace),
             anchor=ports.ground.anchor(key.target_namespace),
-            is_enlisted=entry == listing_entry(key),
+            entry=self._entry,
+            entry_fresh=self._entry_fresh,
+            is_held=need.is_used or self._memory.held_uid == _uid(self._companion),
+            has_line=key.kind is Kind.SECRET and self._lists.has_line(self._place),
             target_name=ports.target_name,
         )
 
     def _settle(self, rest: Rest) -> Settled:
+        if rest.blocked is not None and not self._need().is_wanted:
+            self._tell_left(rest.blocked)
         return Settled(
             rest=rest,
             hub_version=_version(self._hub_object) if self._hub_fresh else None,
@@ -161,7 +183,15 @@ class CompanionRound:
             again_seconds=self._again_seconds(rest),
         )
 
+    def _tell_left(self, blocked: Blocked) -> None:
+        """Say once what stays on record though nobody wants it: no pod tells of it."""
+        if not self._memory.is_left_told:
+            self._memory.is_left_told = True
+            log.warning("a Secret on record is left alone", said=blocked.message)
+
     def _again_seconds(self, rest: Rest) -> float | None:
+        if rest.blocked is not None and not self._need().is_wanted:
+            return SELDOM_SECONDS
         if rest.blocked is not None:
             return _BLOCKED_AGAIN.get(rest.blocked.reason, BLOCKED_SECONDS)
         need = self._need()
@@ -189,12 +219,8 @@ class CompanionRound:
     async def _execute(self, step: Step) -> Settled | None:
         """Carry out one step; the plan is asked for the next, unless the round is over."""
         match step:
-            case LookUpHubObject():
-                await self._look_up_hub_object()
-            case LookUpCompanion():
-                await self._look_up_companion()
-            case ConfirmUnwanted():
-                return await self._confirm_unwanted()
+            case LookUpHubObject() | LookUpCompanion() | ConfirmUnwanted():
+                return await self._look(step)
             case PrepareGround():
                 return await self._prepare_ground()
             case Enlist() | Strike():
@@ -207,9 +233,22 @@ class CompanionRound:
                 raise AssertionError("run() sees to it")
             case _:
                 assert_never(step)
-        return None
 
     # -- looking -----------------------------------------------------------------------------------
+
+    async def _look(
+        self, step: LookUpHubObject | LookUpCompanion | ConfirmUnwanted
+    ) -> Settled | None:
+        match step:
+            case LookUpHubObject():
+                await self._look_up_hub_object()
+                return None
+            case LookUpCompanion():
+                return await self._look_up_companion(step)
+            case ConfirmUnwanted():
+                return await self._confirm_unwanted()
+            case _:
+                assert_never(step)
 
     async def _look_up_hub_object(self) -> None:
         try:
@@ -221,11 +260,21 @@ class CompanionRound:
             await self._ports.confirm_hub()
         self._hub_fresh = True
 
-    async def _look_up_companion(self) -> None:
-        self._companion = await self._read(self._ports.target)
+    async def _look_up_companion(self, step: LookUpCompanion) -> Settled | None:
+        if self.key.kind is Kind.SECRET and not self._entry_fresh:
+            # Before the look: who makes the Secret after it takes up the entry first.
+            self._entry = self._lists.entry(self._place)
+        try:
+            self._companion = await self._read(self._ports.target)
+        except Forbidden as error:
+            if not self._need().is_wanted:
+                raise
+            name = self._ports.target_name
+            return self._wait_with(step, unreadable_words(self.key, error, target_name=name))
         if self._companion is None:
             await self._ports.confirm_target()
         self._companion_fresh = True
+        return None
 
     async def _read(self, cluster: ClusterPort) -> JsonDict | None:
         is_hub = cluster is self._ports.hub
@@ -261,14 +310,19 @@ class CompanionRound:
         self._ports.fence_target()
 
     async def _write_list(self, step: Enlist | Strike) -> Settled | None:
-        namespace, name = self._place
         try:
             if isinstance(step, Enlist):
-                await self._lists.enlist(namespace, name, listing_entry(self.key))
+                said = listing_entry(self.key)
+                self._entry = await self._lists.enlist(self._place, said)
+                self._entry_fresh = True
             else:
-                await self._lists.strike(namespace, name)
+                await self._lists.strike(self._place, step.entry)
+                self._entry, self._entry_fresh = None, False
         except (Rejected, Forbidden) as error:
             return self._refuse(step, error)
+        except NotOurs as error:
+            blocked = Blocked(reason=PodReason.NAME_TAKEN, message=str(error))
+            return self._wait_with(step, blocked)
         return None
 
     async def _write(self, step: CreateCompanion | PatchCompanion) -> Settled | None:
@@ -289,6 +343,7 @@ class CompanionRound:
             return await self._undo_stripped(step, reply)
         self._note_written(step)
         self._companion = reply
+        self._memory.held_uid = uid_of(reply)
         log.info("companion written", companion=str(self._place), reason=step.reason)
         return None
 
@@ -354,6 +409,8 @@ class CompanionRound:
         # ours to judge (C5).
         await self._ports.confirm_target()
         self._fence()
+        # Where no answer comes it may yet arrive: what it names is to be taken up again.
+        self._memory.held_uid = ""
         try:
             await self._ports.target.delete(
                 self.key.kind.resource,
@@ -377,6 +434,10 @@ _BLOCKED_AGAIN: Mapping[str, float] = {
     PodReason.COMPANION_TOO_LARGE: SELDOM_SECONDS,
     PodReason.UNINSTALLED: SELDOM_SECONDS,
 }
+
+
+def _uid(obj: JsonObject | None) -> str:
+    return uid_of(obj) if obj is not None else ""
 
 
 def _version(obj: JsonObject | None) -> str:

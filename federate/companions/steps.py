@@ -58,8 +58,15 @@ class CompanionView:
     """That nobody wants it was confirmed by complete listings of both sides in this round."""
     ground: Ground = Ground.NOT_YET
     anchor: JsonObject | None = None
-    is_enlisted: bool = False
-    """The namespace's anchor has it on its list; see `Enlist`."""
+    entry: JsonObject | None = None
+    """The entry of a Secret, as it was before `companion` was read, or as it was enlisted since."""
+    entry_fresh: bool = False
+    """It was enlisted in this round: whoever is about to strike it finds another version."""
+    is_held: bool
+    """This process wrote what stands there, or a mirror uses it: no delete of a process that led
+    before fits it any more."""
+    has_line: bool = False
+    """An earlier version put it on the list in the anchor."""
     target_name: str
 
 
@@ -113,7 +120,7 @@ class PrepareGround:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enlist:
-    """Write the companion's name on the list in the anchor, before there is one.
+    """Make the Secret's entry, or take it up, before there is such a Secret.
 
     Secrets are never listed in a target, for no right could be limited to ours; so each is on
     record before it is made, and can be found again whatever crashes.
@@ -124,9 +131,11 @@ class Enlist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """Take the name off the list again: there is no such companion any more."""
+    """Take it off record again: there is no such companion any more."""
 
     reason: str
+    entry: JsonObject | None
+    """As it was before that was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What came along with pods, as a target tells of it: ConfigMaps by marks, Secrets by lists. Pure.
+"""What came along with pods, as ConfigMaps of a target tell of it: by marks, or by entries. Pure.
 
 No Secret is ever listed. What is wanted is told twice: a running virtual node derives it from its
 stores (`companions.demand`); here it is taken rather too widely, for the command line, which does
@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from federate.companions.demand import listed_in
-from federate.companions.issued import IssuedKey, IssuedKind, issued_in, issued_of, place_of
+from federate.companions.issued import IssuedKey, IssuedKind, place_of
 from federate.companions.keys import (
     CompanionKey,
     Kind,
-    companion_of,
     is_object_name,
     name_of,
 )
+from federate.companions.record import Key, told_by, told_by_anchor
 from federate.companions.references import names_used, references_of
 from federate.model.marks import (
     NODE_NAME_ANNOTATION,
@@ -38,11 +37,12 @@ from federate.model.objects import (
 )
 from federate.model.pods import is_terminal
 
-Key: TypeAlias = CompanionKey | IssuedKey
+README = "README"
+"""What an anchor says beside the lines: to people."""
 
 
 class Brought(NamedTuple):
-    """One object that came along, as marks or a list tell of it."""
+    """One object that came along, as marks or an entry tell of it."""
 
     kind: Kind
     place: ObjectKey
@@ -57,15 +57,13 @@ def brought(
 ) -> tuple[Brought, ...]:
     """List what a virtual node brought: `anchors` with their data, of the others marks will do.
 
-    An entry on a list says that there may be a Secret, not that there is one.
+    An entry says that there may be a Secret, not that there is one; nor does a line in an anchor,
+    where earlier versions kept this record.
     """
-    keys: set[Key] = set()
-    for configmap in configmaps:
-        keys.update(key for key in (brought_key_of(scope, configmap),) if key is not None)
+    told = (told_by(scope, configmap) for configmap in configmaps)
+    keys = {key for key in told if key is not None}
     for anchor in anchors:
-        if scope.owns(anchor):
-            keys.update(listed_in(scope, anchor))
-            keys.update(issued_in(scope, anchor))
+        keys.update(told_by_anchor(scope, anchor))
     return tuple(sorted(_brought(scope, key) for key in keys if _can_be_ours(key)))
 
 
@@ -78,11 +76,6 @@ def _brought(scope: Scope, key: Key) -> Brought:
     if isinstance(key, IssuedKey):
         return Brought(key.kind.kind, place_of(scope, key), key)
     return Brought(key.kind, name_of(scope, key), key)
-
-
-def brought_key_of(scope: Scope, obj: JsonObject) -> Key | None:
-    """Read which it is; None unless its marks and its name agree."""
-    return companion_of(scope, obj) or issued_of(scope, obj)
 
 
 # -- what is wanted --------------------------------------------------------------------------------
@@ -143,4 +136,5 @@ def _marks_of(
         name = annotations_of(configmap).get(NODE_NAME_ANNOTATION, "")
         yield labels_of(configmap).get(VIRTUAL_NODE_LABEL, ""), name, 1
     for anchor in anchors:
-        yield labels_of(anchor).get(VIRTUAL_NODE_LABEL, ""), "", len(anchor.get("data") or {})
+        lines = [name for name in anchor.get("data") or {} if name != README]
+        yield labels_of(anchor).get(VIRTUAL_NODE_LABEL, ""), "", len(lines)

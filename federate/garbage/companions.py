@@ -16,44 +16,87 @@ import structlog
 
 from federate.cluster.port import ClusterPort
 from federate.companions.demand import Demand
-from federate.companions.keys import CompanionKey
+from federate.companions.entries import is_made_with
+from federate.companions.keys import CompanionKey, Kind
+from federate.companions.record import key_of_brought, told_by
 from federate.errors import Conflict, Forbidden, NotFound
 from federate.garbage.brought import (
     Brought,
     brought,
-    brought_key_of,
     of_others,
     wanted_anywhere,
 )
 from federate.model.marks import COMPANION_LABEL, HUB_LABEL, Scope
-from federate.model.objects import JsonDict, is_terminating, resource_version_of, uid_of
-from federate.model.resources import CONFIGMAPS, PODS
+from federate.model.objects import (
+    JsonDict,
+    JsonObject,
+    ObjectKey,
+    is_terminating,
+    key_of,
+    resource_version_of,
+    uid_of,
+)
+from federate.model.resources import CONFIGMAPS, PODS, Resource
 
 log = structlog.stdlib.get_logger(__name__)
 
 SWEEP_PERIOD_SECONDS = 60.0
 """How often what stands in the target is compared with what pods want; events come first."""
 
+ASKED = "asked to go"
 NOT_OURS = "left alone: it does not carry federate's marks"
 
 
 async def remove_brought(
     target: ClusterPort, scope: Scope, one: Brought, *, fence: Callable[[], None]
 ) -> str:
-    """Delete it as it is found now, by marks and name; say why not, "" where it is gone."""
-    try:
-        found = await target.get(one.kind.resource, one.place, metadata_only=True)
-    except NotFound:
-        return ""
-    if brought_key_of(scope, found) != one.key:
-        return NOT_OURS
+    """Delete it as it is found now, by marks and name; say why not, "" where it was gone.
+
+    The entry of a Secret goes once that is gone; it is read before, so that one that is put to use
+    meanwhile stays.
+    """
+    entry = await _entry_of(target, scope, one) if one.kind is Kind.SECRET else None
+    found = await _found(target, one.kind.resource, one.place)
+    said = ""
+    if found is not None:
+        is_ours = key_of_brought(scope, found) == one.key or is_made_with(entry, found)
+        said = await _remove_found(target, one, found, fence=fence) if is_ours else NOT_OURS
+    if entry is None or said not in ("", ASKED):
+        return said
+    if said and await _found(target, one.kind.resource, one.place) is not None:
+        return said
+    return await _delete(target, CONFIGMAPS, entry, fence=fence) or said
+
+
+async def _remove_found(
+    target: ClusterPort, one: Brought, found: JsonObject, *, fence: Callable[[], None]
+) -> str:
     if is_terminating(found):
         return "ending"
+    return await _delete(target, one.kind.resource, found, fence=fence) or ASKED
+
+
+async def _entry_of(target: ClusterPort, scope: Scope, one: Brought) -> JsonDict | None:
+    entry = await _found(target, CONFIGMAPS, one.place)
+    return entry if entry is not None and told_by(scope, entry) == one.key else None
+
+
+async def _found(target: ClusterPort, resource: Resource, place: ObjectKey) -> JsonDict | None:
+    try:
+        return await target.get(resource, place, metadata_only=True)
+    except NotFound:
+        return None
+
+
+async def _delete(
+    target: ClusterPort, resource: Resource, found: JsonObject, *, fence: Callable[[], None]
+) -> str:
+    """Delete that very version; say why not, "" where the target took it or it was gone."""
     fence()
     try:
         await target.delete(
-            one.kind.resource,
-            one.place,
+            resource,
+            key_of(found),
             uid=uid_of(found),
             resource_version=resource_version_of(found),
         )
@@ -61,7 +104,7 @@ async def remove_brought(
         return ""
     except Conflict:
         return "changed meanwhile"
-    return "asked to go"
+    return ""
 
 
 # -- while federate runs ---------------------------------------------------------------------------
@@ -133,16 +176,18 @@ async def survey_brought(
     *,
     confirm_hub: Callable[[], Awaitable[None]],
     namespaces: Sequence[str] = ("",),
+    are_made: bool = True,
 ) -> BroughtSurvey:
     """Read the target first, then all hub pods of the node, and compare.
 
-    In this order what a hub pod that is created meanwhile refers to is seen, and kept.
+    In this order what a hub pod that is created meanwhile refers to is seen, and kept. Where
+    companions are off (not `are_made`) only mirrors want any.
     """
     configmaps, anchors, mirrors = await _read_target(target, scope, namespaces)
     hub_pods = await hub.list(PODS, field_selector=f"spec.nodeName={scope.node_name}")
     await confirm_hub()
     found = brought(scope, configmaps=configmaps, anchors=anchors)
-    wanted = wanted_anywhere(scope, hub_pods.items, mirrors)
+    wanted = wanted_anywhere(scope, hub_pods.items if are_made else (), mirrors)
     return BroughtSurvey(
         found=found,
         unwanted=tuple(one for one in found if not wanted(one)),

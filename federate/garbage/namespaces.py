@@ -2,7 +2,8 @@
 
 A namespace goes only if all of this is so: it carries this hub's mark, its hub namespace is gone
 (a direct read says so), no other virtual node has an anchor there, and *nothing* is left in it, of
-any kind the target serves, but what Kubernetes itself puts into every namespace, and our anchor.
+any kind the target serves, but what Kubernetes itself puts into every namespace, and what federate
+keeps record by: its anchor, and the entries of Secrets (which count themselves).
 What cannot be read counts as being there; and what another cluster says than the one on record
 counts for nothing (C5).
 """
@@ -16,6 +17,7 @@ from typing import Any
 import structlog
 
 from federate.cluster.port import ClusterPort
+from federate.companions.entries import is_entry
 from federate.errors import Conflict, NotFound
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, Scope
 from federate.model.naming import anchor_name
@@ -143,19 +145,23 @@ class NamespaceKeeper:
     async def _first_content(self, namespace: str) -> str:
         """Name the first object in the namespace that is not ours or Kubernetes' own."""
         for resource in await self._listable_resources():
-            group = resource.group_version.rpartition("/")[0]
+            group = resource.group
             if (group, resource.kind) in _NOT_CONTENT:
                 continue
             listing = await self._target.list(resource, namespace=namespace, metadata_only=True)
             for item in listing.items:
                 name = key_of(item).name
-                if (resource.kind, name) not in _MADE_BY_KUBERNETES and not self._is_anchor(item):
+                if (resource.kind, name) not in _MADE_BY_KUBERNETES and not self._is_record(item):
                     return f"{resource.kind} {name}"
         return ""
 
-    def _is_anchor(self, obj: JsonObject) -> bool:
-        """Tell by the marks, not by the name alone: a stranger may have taken the name."""
-        return key_of(obj).name == anchor_name(self._scope) and self._scope.owns(obj)
+    def _is_record(self, obj: JsonObject) -> bool:
+        """Tell an anchor, or an entry, which says that there may be a Secret.
+
+        By the marks, not by the name alone: a stranger may have taken the name.
+        """
+        is_anchor = key_of(obj).name == anchor_name(self._scope) and self._scope.owns(obj)
+        return is_anchor or is_entry(self._scope, obj)
 
     async def _listable_resources(self) -> list[Resource]:
         """Ask the target for every namespaced kind it serves, in whatever version."""

@@ -76,7 +76,9 @@ async def come_to_rest(world: RealWorld, key: CompanionKey, anchor: JsonObject) 
         has_hub_pod=True,
         ground=Ground.READY,
         anchor=anchor,
-        is_enlisted=key.kind is Kind.SECRET,
+        entry=anchor if key.kind is Kind.SECRET else None,
+        entry_fresh=True,
+        is_held=True,
         target_name="target",
     )
     place = name_of(world.scope, key)
@@ -99,7 +101,7 @@ async def come_to_rest(world: RealWorld, key: CompanionKey, anchor: JsonObject) 
                     key.kind.resource, place, uid=uid, resource_version=version
                 )
             case Strike():
-                seen = replace(seen, is_enlisted=False)
+                seen = replace(seen, entry=None)
                 continue
             case other:
                 raise AssertionError(other)

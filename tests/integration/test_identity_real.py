@@ -16,11 +16,12 @@ from e2e.testbed.local import LocalCluster
 from federate.cluster.port import ClusterPort
 from federate.companions.environment import Advertised
 from federate.companions.identity import TokenAsk
-from federate.companions.issued import IssuedKey, IssuedKind, place_of, services_key, token_key
+from federate.companions.issued import IssuedKey, place_of, services_key, token_key
 from federate.companions.lifetimes import facts_of
+from federate.companions.record import told_by
 from federate.companions.rules import CompanionRules, IdentityMode
 from federate.errors import NotFound
-from federate.model.objects import JsonDict, ObjectKey, condition_of, uid_of
+from federate.model.objects import JsonDict, ObjectKey, condition_of, key_of, uid_of
 from federate.model.reasons import PodReason
 from federate.model.resources import (
     CONFIGMAPS,
@@ -80,14 +81,15 @@ async def review(hub: ClusterPort, token: str, *audiences: str) -> JsonDict:
 
 
 async def listed(world: RealWorld) -> set[str]:
-    """What is on the anchor's list; its README is none."""
-    anchors = await world.target.list(
+    """What is on record in the target of what was issued."""
+    marked = await world.target.list(
         CONFIGMAPS,
         namespace=world.target_namespace,
-        label_selector=f"{world.scope.selector},!federate.dev/companion",
+        label_selector=f"{world.scope.selector},federate.dev/companion",
+        metadata_only=True,
     )
-    [anchor] = anchors.items
-    return {name for name, entry in anchor["data"].items() if entry.startswith(tuple(IssuedKind))}
+    told = {key_of(each).name: told_by(world.scope, each) for each in marked.items}
+    return {name for name, key in told.items() if isinstance(key, IssuedKey)}
 
 
 async def gone(client: ClusterPort, world: RealWorld, pod: JsonDict) -> None:

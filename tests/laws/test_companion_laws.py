@@ -15,6 +15,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from federate.companions.downward import escaped
+from federate.companions.entries import is_made_with
 from federate.companions.keys import (
     CompanionKey,
     Kind,
@@ -49,6 +50,7 @@ from tests.support.companions import (
     ANCHOR,
     TARGET_NAMESPACE,
     companion,
+    entry_for,
     hub_object,
     key_for,
     merged,
@@ -216,7 +218,7 @@ class World:
     hub: JsonDict | None
     target: JsonDict | None
     is_wanted: bool
-    is_enlisted: bool
+    entry: JsonDict | None
     ground: Ground
     version: int = 100
     reads: set[str] = field(default_factory=set)
@@ -234,7 +236,9 @@ class World:
             unwanted_fresh="unwanted" in self.reads,
             ground=self.ground,
             anchor=ANCHOR if self.ground is Ground.READY else None,
-            is_enlisted=self.is_enlisted,
+            entry=self.entry if self.reads & {"target", "entry"} else None,
+            entry_fresh="entry" in self.reads,
+            is_held="written" in self.reads,
             target_name="berlin",
         )
 
@@ -249,13 +253,14 @@ class World:
             case PrepareGround():
                 self.ground = Ground.READY
             case Enlist():
-                self.is_enlisted = True
-            case Strike():
-                assert not self.has_ours()
-                self.is_enlisted = False
+                self._enlist()
+            case Strike(entry=entry):
+                assert self.target is None
+                assert entry == self.entry
+                self.entry = None
             case CreateCompanion(body=body):
                 assert self.target is None
-                assert self.is_enlisted or self.key.kind is Kind.CONFIGMAP
+                assert self.key.kind is Kind.CONFIGMAP or is_made_with(self.entry, body)
                 self._store(body)
             case PatchCompanion(patch=patch):
                 self._patch(patch.body)
@@ -265,10 +270,24 @@ class World:
                 raise AssertionError("the law stops here")
 
     def has_ours(self) -> bool:
-        return self.target is not None and companion_of(SCOPE, self.target) == self.key
+        if self.target is None:
+            return False
+        is_marked = companion_of(SCOPE, self.target) == self.key
+        return is_marked or is_made_with(self.entry, self.target)
+
+    def _enlist(self) -> None:
+        """Whoever struck the entry under the version that it had comes too late."""
+        self.version += 1
+        if self.entry is None:
+            self.entry = entry_for(self.key)
+            self.entry["metadata"]["uid"] = f"entry-{self.version}"
+        metadata = {**self.entry["metadata"], "resourceVersion": str(self.version)}
+        self.entry = {**self.entry, "metadata": metadata}
+        self.reads.add("entry")
 
     def _store(self, obj: JsonObject) -> None:
         self.version += 1
+        self.reads.add("written")
         self.target = copy.deepcopy(dict(obj))
         self.target["metadata"]["resourceVersion"] = str(self.version)
         self.target["metadata"].setdefault("uid", f"made-{self.version}")
@@ -345,12 +364,13 @@ def worlds(draw: st.DrawFn) -> World:
     key = key_for(draw(st.sampled_from(Kind)), name)
     hub = draw(st.none() | hub_objects(key)) if key.can_exist else None
     target = draw(there(key)) if key.can_exist else None
+    is_listed = draw(st.booleans()) and key.kind is Kind.SECRET
     return World(
         key=key,
         hub=hub,
         target=target,
         is_wanted=draw(st.booleans()),
-        is_enlisted=draw(st.booleans()) and key.can_exist,
+        entry=entry_for(key) if is_listed and key.can_exist else None,
         ground=draw(st.sampled_from(Ground)),
     )
 
@@ -392,7 +412,7 @@ def test_a_companion_comes_to_rest_as_it_ought_to_be(world: World, crash_at: int
     else:
         assert end.standing is Standing.ABSENT
         assert world.target is None or world.target["metadata"]["deletionTimestamp"]
-        assert world.target is not None or not world.is_enlisted
+        assert world.target is not None or world.entry is None
     assert isinstance(plan_companion(world.view()), Rest)
 
 
@@ -404,7 +424,7 @@ def _check_wanted(world: World, end: Rest, hub: JsonObject, *, uninstalled: bool
     assert end.standing is Standing.SETTLED
     assert world.target is not None
     assert contents(world.target) == contents(hub)
-    assert world.is_enlisted or world.key.kind is Kind.CONFIGMAP
+    assert world.key.kind is Kind.CONFIGMAP or is_made_with(world.entry, world.target)
 
 
 @LAW

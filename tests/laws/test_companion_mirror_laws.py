@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federate.companions.holding import Hold, hold_of
-from federate.companions.keys import CompanionKey, companion_name
+from federate.companions.keys import CompanionKey, Kind, companion_name
 from federate.companions.places import PLACES
 from federate.companions.references import references_of, wants_of
 from federate.companions.steps import Blocked, Rest, Standing
@@ -94,6 +94,10 @@ def test_a_mirror_names_what_its_pod_wants_and_nothing_else(hub: JsonDict) -> No
     assert named == wanted
 
 
+ASKED: dict[str, frozenset[tuple[Kind, str]]] = {TARGET_NAMESPACE: frozenset()}
+"""The target was asked what its people share: a read, once for each crowd of pods."""
+
+
 @LAW
 @given(hub=hub_pods())
 def test_a_new_mirror_needs_no_change_of_its_metadata(hub: JsonDict) -> None:
@@ -136,7 +140,7 @@ def steps_to_rest(hub: JsonDict) -> list[str]:
     steps: list[str] = []
     while True:
         mirrors = (its_mirror,) if its_mirror is not None else ()
-        seen = view(hub, *mirrors, attempt_open=True, hub_pod_fresh=True)
+        seen = view(hub, *mirrors, attempt_open=True, hub_pod_fresh=True, shared=ASKED)
         step = plan_pod(seen, PLAN)
         assert plan_pod(seen, PLAN) == step
         if isinstance(step, Nothing):
@@ -195,10 +199,10 @@ def held_pods(draw: st.DrawFn) -> tuple[JsonDict, Hold | None]:
 def test_no_mirror_is_made_while_something_is_held(held: tuple[JsonDict, Hold | None]) -> None:
     """Neither coming nor blocked; and nothing else holds it."""
     hub, hold = held
-    step = plan_pod(view(hub, hold=hold, held_since=NOW, attempt_open=True), PLAN)
+    step = plan_pod(view(hub, hold=hold, held_since=NOW, attempt_open=True, shared=ASKED), PLAN)
     if isinstance(step, WriteHubPod):
         hub = outcome(hub, step)
-        step = plan_pod(view(hub, hold=hold, held_since=NOW, attempt_open=True), PLAN)
+        step = plan_pod(view(hub, hold=hold, held_since=NOW, attempt_open=True, shared=ASKED), PLAN)
     assert isinstance(step, CreateMirror) == (hold is None)
 
 

@@ -7,13 +7,15 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from federate.companions.demand import listing_entry
+from federate.companions.entries import render_entry
 from federate.companions.keys import CompanionKey, Kind, name_of
 from federate.companions.places import EACH, Place
 from federate.companions.render import render_companion
 from federate.companions.steps import CompanionView, Ground
 from federate.model.marks import Scope
 from federate.model.naming import anchor_name, prefixed_namespace
-from federate.model.objects import JsonDict, JsonObject, key_of
+from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
 from tests.support.views import SCOPE
 
 TARGET_NAMESPACE = prefixed_namespace(SCOPE.hub_id, "default")
@@ -25,6 +27,18 @@ ANCHOR: JsonObject = {
         "labels": SCOPE.labels(),
     }
 }
+
+
+def entry_of(place: ObjectKey, said: str, *, scope: Scope = SCOPE) -> JsonDict:
+    """An entry as the target's API server has it."""
+    made = copy.deepcopy(render_entry(place, said, scope=scope, anchor=ANCHOR))
+    made["metadata"] |= {"uid": "uid-entry", "resourceVersion": "5"}
+    return made
+
+
+def entry_for(key: CompanionKey, *, scope: Scope = SCOPE) -> JsonDict:
+    """The entry of a companion that is a Secret."""
+    return entry_of(name_of(scope, key), listing_entry(key), scope=scope)
 
 
 def key_for(kind: Kind = Kind.SECRET, name: str = "db", namespace: str = "default") -> CompanionKey:
@@ -58,7 +72,8 @@ def hub_object(key: CompanionKey, values: dict[str, str] | None = None, **fields
 
 def companion(key: CompanionKey, of: JsonObject, *, scope: Scope = SCOPE) -> JsonDict:
     """A companion as the target's API server has it, made of that object of the hub."""
-    made = copy.deepcopy(render_companion(key, of, scope=scope, anchor=ANCHOR))
+    owner = entry_for(key, scope=scope) if key.kind is Kind.SECRET else ANCHOR
+    made = copy.deepcopy(render_companion(key, of, scope=scope, owner=owner))
     made["metadata"] |= {"uid": "uid-target", "resourceVersion": "3"}
     return made
 
@@ -73,7 +88,9 @@ def view(key: CompanionKey, **fields: Any) -> CompanionView:
         "has_hub_pod": True,
         "ground": Ground.READY,
         "anchor": ANCHOR,
-        "is_enlisted": True,
+        "entry": entry_for(key) if key.kind is Kind.SECRET else None,
+        "entry_fresh": key.kind is Kind.SECRET,
+        "is_held": True,
         **fields,
     }
     return CompanionView(key=key, scope=SCOPE, target_name="berlin", **seen)

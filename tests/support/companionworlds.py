@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from federate.companions.entries import lines_of
 from federate.companions.keys import CompanionKey, Kind, name_of
 from federate.companions.rules import CompanionRules
 from federate.model.objects import JsonDict, ObjectKey
@@ -13,7 +14,7 @@ from federate.model.resources import CONFIGMAPS, PODS
 from federate.runtime.companions import Comers
 from tests.support.builders import PodBuilder, pod
 from tests.support.companions import encoded
-from tests.support.scene import ANCHOR, SCOPE, TARGET_NAMESPACE
+from tests.support.scene import SCOPE, TARGET_NAMESPACE
 from tests.support.worlds import World
 
 
@@ -53,9 +54,7 @@ class CompanionWorld(World):
     @property
     def comers(self) -> Comers:
         """What the process that leads keeps of companions."""
-        comers = self.process.mirroring.comers
-        assert comers is not None
-        return comers
+        return self.process.mirroring.comers
 
     def key_of(self, kind: Kind, name: str) -> CompanionKey:
         return CompanionKey(TARGET_NAMESPACE, kind, "default", name)
@@ -78,10 +77,14 @@ class CompanionWorld(World):
             self.target.delete_by_user(kind.resource, name_of(SCOPE, self.key_of(kind, name)))
 
     def listed(self) -> set[str]:
-        """The entries on the anchor's list."""
-        anchor = self.target.find(CONFIGMAPS, ANCHOR)
-        data = (anchor or {}).get("data") or {}
-        return {entry for entry in data.values() if entry.startswith("Secret ")}
+        """What is on record in the target of Secrets."""
+        configmaps = [obj for which, obj in self.target.store.all() if which == CONFIGMAPS]
+        return {
+            said
+            for configmap in configmaps
+            for said in lines_of(configmap).values()
+            if said.startswith("Secret ")
+        }
 
     async def until(self, condition: Callable[[], bool], *, seconds: float = 120.0) -> float:
         """Wait in virtual time; returns how long it took."""

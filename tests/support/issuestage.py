@@ -19,6 +19,7 @@ from federate.companions.issuing import IssueTools
 from federate.companions.keys import Kind
 from federate.companions.lists import Lists
 from federate.companions.ports import CompanionPorts
+from federate.companions.record import told_by
 from federate.companions.references import names_used
 from federate.companions.rules import IdentityMode
 from federate.companions.steps import Ground
@@ -161,6 +162,8 @@ class IssueStage:
         self.asked_whether_to_act = 0
         """How many reconciles there were."""
         self.refused: set[str] = set()
+        self.is_all_used = False
+        """Whether there are mirrors that refer to whatever is issued."""
         self.target_reachable = True
         self.is_other_hub = False
         self.leaving = False
@@ -171,8 +174,8 @@ class IssueStage:
         loop = virtual_loop()
         self.hub_client, self.target_client = self.hub.client(), self.target.client()
         self.hub_pods, self.mirrors, self.anchors = Store(), Store(), Store()
+        self.configmaps = Store()
         self.ground = StageGround(self)
-        self.lists = Lists(self.ground)
         self.ports = CompanionPorts(
             scope=SCOPE,
             target_name="berlin",
@@ -184,6 +187,7 @@ class IssueStage:
             shared=frozenset(),
             brings_tokens=self.rules.brings_tokens,
             target_namespace=lambda pod: prefixed_namespace(SCOPE.hub_id, key_of(pod).namespace),
+            has_mirror=_is_recorded,
             is_refused=lambda pod: key_of(pod).name in self.refused,
             watched=lambda: ("",),
             wake=self.woken.append,
@@ -199,6 +203,7 @@ class IssueStage:
             clock=loop.time,
             random=Random(1),
         )
+        self.lists = Lists(self.ports, self.configmaps)
         tools = IssueTools(
             ports=self.ports,
             lists=self.lists,
@@ -208,6 +213,7 @@ class IssueStage:
             renew_share=self.renew_share,
         )
         self.issuer = Issuer(tools, self.told)
+        self.lists.listeners.append(self.issuer.on_record)
 
     def _admit(self) -> Outcome | None:
         self.asked_whether_to_act += 1
@@ -229,6 +235,13 @@ class IssueStage:
                 self.anchors,
                 self.issuer.on_anchor,
                 label_selector=f"{SCOPE.selector},!federate.dev/companion",
+            ),
+            self._reflector(
+                self.target_client,
+                CONFIGMAPS,
+                self.configmaps,
+                self.lists.note,
+                label_selector=f"{SCOPE.selector},federate.dev/companion",
             ),
         )
         tasks = [asyncio.create_task(each.run()) for each in reflectors]
@@ -272,9 +285,12 @@ class IssueStage:
         return self.target.find(key.resource, place_of(SCOPE, key))
 
     def listed(self) -> dict[str, str]:
-        """The anchor's list."""
-        anchor = self.target.find(CONFIGMAPS, ObjectKey(TARGET_NAMESPACE, anchor_name(SCOPE)))
-        return dict((anchor or {}).get("data") or {})
+        """What is on record in the target, by name: tokens by entries, news by marks."""
+        return {
+            key_of(obj).name: str(key)
+            for resource, obj in self.target.store.all()
+            if resource == CONFIGMAPS and (key := told_by(SCOPE, obj)) is not None
+        }
 
     def is_ready(self, pod: JsonObject) -> bool:
         """Tell whether a pod waits for nothing any more."""
@@ -283,15 +299,21 @@ class IssueStage:
     def is_used(self, kind: Kind, place: ObjectKey) -> bool:
         """Tell whether a mirror refers to an object of the target."""
         mirrors = [m for m in self.mirrors.values() if key_of(m).namespace == place.namespace]
-        return any((kind, place.name) in names_used(mirror) for mirror in mirrors)
+        return self.is_all_used or any((kind, place.name) in names_used(m) for m in mirrors)
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is on the list."""
+        """Tell whether nothing is on record."""
         return not self.listed()
 
     def asked_tokens(self) -> list[JsonObject]:
         """The TokenRequests that reached the hub."""
         return [c.body["spec"] for c in self.hub.calls if c.subresource == "token" and c.body]
+
+
+def _is_recorded(pod: JsonObject) -> bool:
+    """On this stage records tell the truth."""
+    record = record_of(pod)
+    return record is not None and bool(record.mirror_uid)
 
 
 async def _agreed() -> None:

@@ -7,25 +7,26 @@ this virtual node's: `foreign` remembers it, and says what became of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from federate import __version__
 from federate.cluster.identity import IdentityGuard
 from federate.companions.demand import listing_entry
-from federate.companions.keys import CompanionKey, Kind
+from federate.companions.entries import render_entry
+from federate.companions.keys import CompanionKey, Kind, name_of
 from federate.companions.render import render_companion
+from federate.companions.rules import CompanionRules
 from federate.errors import ClusterError, LeadershipLost, VirtualNodeLeft
 from federate.leave.abandoning import Abandoning
 from federate.leave.drain import DrainRules
 from federate.leave.leaving import LeavePorts, Leaving
 from federate.leave.plan import Found
-from federate.leave.survey import TargetSurvey, known_namespaces, survey_hub
+from federate.leave.survey import survey_hub, survey_of
 from federate.leave.waiting import Patience
 from federate.model.marks import HUB_LABEL, Origin, Scope, origin_of
 from federate.model.naming import anchor_name, leader_lease_name, prefixed_namespace
@@ -66,10 +67,6 @@ LEASE = ObjectKey("kube-system", leader_lease_name("edge"))
 NODE_LEASE = ObjectKey("kube-node-lease", "edge")
 COMMAND = "command"
 """What the command's clients begin with: faults are for them alone."""
-
-
-def _enlist(entry: dict[str, str], anchor: JsonDict) -> None:
-    anchor["data"] = {**(anchor.get("data") or {}), **entry}
 
 
 class Said:
@@ -122,6 +119,8 @@ class LeaveStage:
         self.namespace = prefixed_namespace(self.hub_id, "default")
         self.shared = prefixed_namespace(self.hub_id, "shared")
         self.said = Said()
+        self.companions = CompanionRules()
+        """Those of `federate run`."""
         self.commands = 0
         self.retired = 0
         """Replicas that gave up for good."""
@@ -230,26 +229,31 @@ class LeaveStage:
         owner: str = "ReplicaSet",
         namespace: str = "default",
         finalizers: tuple[str, ...] = (),
+        volumes: Sequence[JsonDict] = (),
     ) -> ObjectKey:
         """A pod of a controller is bound to the virtual node; without `owner` a bare one."""
         builder = pod(name, namespace=namespace).bound_to("edge").with_finalizers(*finalizers)
         if owner:
             builder = builder.owned_by(owner, f"{owner.lower()}-1")
         body = builder.build()
+        body["spec"]["volumes"] = list(volumes)
         del body["metadata"]["uid"]
         return key_of(self.hub.add(PODS, body))
 
     def bring(self, *keys: CompanionKey, **metadata: object) -> None:
-        """What came along with pods stands in the target, Secrets on the anchor's list."""
+        """What came along with pods stands in the target, Secrets with their entries."""
         place = ObjectKey(self.namespace, anchor_name(self.scope))
         for key in keys:
             anchor = self.target.read(CONFIGMAPS, place)
             hub_object = {"metadata": {"name": key.name, "namespace": key.namespace}}
-            body = render_companion(key, hub_object, scope=self.scope, anchor=anchor)
-            body["metadata"].update(metadata)
+            owner = anchor
             if key.kind is Kind.SECRET:
-                entry = {body["metadata"]["name"]: listing_entry(key)}
-                self.target.edit(CONFIGMAPS, place, partial(_enlist, entry))
+                said = listing_entry(key)
+                there = name_of(self.scope, key)
+                entry = render_entry(there, said, scope=self.scope, anchor=anchor)
+                owner = self.target.add(CONFIGMAPS, entry)
+            body = render_companion(key, hub_object, scope=self.scope, owner=owner)
+            body["metadata"].update(metadata)
             self.target.add(key.kind.resource, body)
 
     def hub_pod(self, name: str) -> JsonDict | None:
@@ -302,6 +306,7 @@ class LeaveStage:
                 kubeconfig=Path("x"),
                 capacity=CapacityRules.fixed({"cpu": "4", "pods": "10"}),
                 labels={"zone": "north"},
+                companions=self.companions,
             ),
             scope=self.scope,
             ports=LeadingPorts(
@@ -347,7 +352,7 @@ class LeaveStage:
         found = await survey_hub(ports.hub, "edge", LEASE, hub_id=self.hub_id)
         if not with_target:
             return found
-        survey = TargetSurvey(self.target_client(), found.scope, known_namespaces(found))
+        survey = survey_of(self.target_client(), found)
         found = replace(found, mirrors=await survey.mirrors(), anchors=await survey.anchors())
         return replace(found, brought=await survey.brought(found.anchors))
 

@@ -114,8 +114,9 @@ def view(hub: JsonObject | None, *mirrors: JsonObject, **fields: Any) -> PodView
 
 
 def sure(hub: JsonObject | None, *mirrors: JsonObject, **fields: Any) -> PodView:
-    """What it sees after it has read hub pod, mirrors and anchor directly."""
-    seen = view(hub, *mirrors, **fields)
+    """What it sees after it has read hub pod, mirrors and anchor directly; nothing is shared."""
+    places = {key_of(each).namespace for each in mirrors}
+    seen = view(hub, *mirrors, **{"shared": {place: frozenset() for place in places}, **fields})
     return replace(seen, hub_pod_fresh=True, mirrors_fresh=True, anchor_fresh=True)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
-from federate.companions.keys import companion_of
+from federate.companions.record import told_by
 from federate.model.marks import HUB_LABEL, RECORDED_GATE, origin_of, record_of
 from federate.model.objects import (
     JsonObject,
@@ -182,7 +182,7 @@ class Witness:
             return before == SCOPE.hub_id and change.key.name == TARGET_NAMESPACE
         if change.resource == SERVICEACCOUNTS or change.key.name == "kube-root-ca.crt":
             return change.old is None  # the cluster's own controllers fill a new namespace
-        if any(companion_of(SCOPE, one) for one in (change.old, change.new) if one is not None):
+        if any(_came_along(one) for one in (change.old, change.new) if one is not None):
             return True
         is_anchor = change.resource == CONFIGMAPS and change.key.name == ANCHOR.name
         is_new = change.old is None or _is_same_but_list(change.old, change.new)
@@ -309,6 +309,10 @@ def origin_uid(pod: JsonObject) -> str:
     """Say which hub pod of this virtual node a pod mirrors, "" where it is no mirror of it."""
     origin = origin_of(pod)
     return origin.pod_uid if origin is not None and origin.scope == SCOPE else ""
+
+
+def _came_along(obj: JsonObject) -> bool:
+    return told_by(SCOPE, obj) is not None
 
 
 def _is_same_but_list(old: JsonObject, new: JsonObject | None) -> bool:

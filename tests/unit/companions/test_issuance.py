@@ -8,7 +8,14 @@ import pytest
 
 from federate.companions.identity import TokenAsk
 from federate.companions.issuance import AskForToken, IssuedView, plan_issued
-from federate.companions.issued import IssuedKey, place_of, render_issued, services_key, token_key
+from federate.companions.issued import (
+    IssuedKey,
+    listing_of,
+    place_of,
+    render_issued,
+    services_key,
+    token_key,
+)
 from federate.companions.steps import (
     ConfirmUnwanted,
     CreateCompanion,
@@ -24,17 +31,19 @@ from federate.companions.steps import (
 )
 from federate.model.objects import JsonDict
 from federate.model.reasons import PodReason
-from tests.support.companions import ANCHOR, TARGET_NAMESPACE, encoded
+from tests.support.companions import ANCHOR, TARGET_NAMESPACE, encoded, entry_of
 from tests.support.views import SCOPE, hub_pod
 
 TOKENS = token_key(hub_pod().with_uid("uid-1").build(), TARGET_NAMESPACE)
 SERVICES = services_key(TARGET_NAMESPACE, "default", has_links=True)
 API, VAULT = TokenAsk("", 3600), TokenAsk("vault", 600)
+ENTRY = entry_of(place_of(SCOPE, TOKENS), listing_of(TOKENS))
 OLD, NEW = encoded("old.token.x"), encoded("new.token.x")
 
 
 def there(key: IssuedKey = TOKENS, values: dict[str, str] | None = None, **fields: Any) -> JsonDict:
-    made = render_issued(key, values or {API.value_key: OLD}, scope=SCOPE, anchor=ANCHOR)
+    owner = ENTRY if key is TOKENS else ANCHOR
+    made = render_issued(key, values or {API.value_key: OLD}, scope=SCOPE, owner=owner)
     made["metadata"] |= {"uid": "uid-target", "resourceVersion": "3"}
     return {**made, **fields}
 
@@ -46,7 +55,9 @@ def view(key: IssuedKey = TOKENS, **fields: Any) -> IssuedView:
         "issued_fresh": True,
         "ground": Ground.READY,
         "anchor": ANCHOR,
-        "is_enlisted": True,
+        "entry": ENTRY if key is TOKENS else None,
+        "entry_fresh": key is TOKENS,
+        "is_held": True,
         **fields,
     }
     return IssuedView(key=key, scope=SCOPE, target_name="berlin", **seen)
@@ -62,7 +73,8 @@ def test_the_way_to_a_first_token() -> None:
     assert isinstance(plan_issued(view(ground=Ground.NOT_YET)), PrepareGround)
     assert isinstance(plan_issued(view(anchor=None)), PrepareGround)
     assert isinstance(plan_issued(view(issued_fresh=False)), LookUpCompanion)
-    assert isinstance(plan_issued(view(is_enlisted=False)), Enlist)
+    assert isinstance(plan_issued(view(entry=None, entry_fresh=False)), Enlist)
+    assert isinstance(plan_issued(view(entry_fresh=False)), Enlist)
     asked = plan_issued(view(asks=(API, VAULT)))
     assert isinstance(asked, AskForToken) and asked.ask == API
     second = plan_issued(view(asks=(API, VAULT), minted={API.value_key: NEW}))
@@ -70,6 +82,7 @@ def test_the_way_to_a_first_token() -> None:
     created = plan_issued(view(minted={API.value_key: NEW}))
     assert isinstance(created, CreateCompanion)
     assert created.body["data"] == {API.value_key: NEW}
+    assert [o["uid"] for o in created.body["metadata"]["ownerReferences"]] == ["uid-entry"]
 
 
 def test_a_good_token_stays() -> None:
@@ -131,11 +144,26 @@ def test_news_of_services_follow_them() -> None:
     """Exactly the variables of now: one that is gone goes."""
     created = plan_issued(view(SERVICES, variables={"A": "1"}))
     assert isinstance(created, CreateCompanion) and created.body["data"] == {"A": "1"}
+    assert [o["uid"] for o in created.body["metadata"]["ownerReferences"]] == ["anchor-1"]
     old = there(SERVICES, {"A": "1", "B": "2"})
     step = plan_issued(view(SERVICES, variables={"A": "2"}, issued=old))
     assert isinstance(step, PatchCompanion) and step.patch.body["data"] == {"A": "2", "B": None}
     kept = plan_issued(view(SERVICES, variables={"A": "1", "B": "2"}, issued=old))
     assert isinstance(kept, Rest) and kept.standing is Standing.SETTLED
+
+
+def test_c70_news_that_a_process_before_us_made_are_taken_up() -> None:
+    """He may be about to delete them under the version that he saw."""
+    seen = view(SERVICES, variables={"A": "1"}, issued=there(SERVICES, {"A": "1"}), is_held=False)
+    step = plan_issued(seen)
+    assert isinstance(step, PatchCompanion)
+    assert step.patch.body == {
+        "metadata": {
+            "uid": "uid-target",
+            "resourceVersion": "3",
+            "annotations": {"federate.dev/taken-up": "1"},
+        }
+    }
 
 
 def test_what_nobody_wants_goes() -> None:
@@ -146,16 +174,30 @@ def test_what_nobody_wants_goes() -> None:
     assert isinstance(plan_issued(view(issued=there(), **seen)), ConfirmUnwanted)
     step = plan_issued(view(issued=there(), unwanted_fresh=True, **seen))
     assert isinstance(step, DeleteCompanion) and step.uid == "uid-target"
-    assert isinstance(plan_issued(view(**seen)), Strike)
-    gone = plan_issued(view(is_enlisted=False, **seen))
+    struck = plan_issued(view(**seen))
+    assert isinstance(struck, Strike) and struck.entry == ENTRY
+    assert isinstance(plan_issued(view(entry=None, has_line=True, **seen)), Strike)
+    gone = plan_issued(view(entry=None, **seen))
     assert isinstance(gone, Rest) and gone.standing is Standing.ABSENT
 
 
 def test_a_strangers_object_is_never_deleted() -> None:
-    """Whatever its name: the entry goes, the object stays."""
+    """Whatever its name. It stays on record, which may be the only trace of one of ours."""
     stranger = {"metadata": {"name": place_of(SCOPE, TOKENS).name, "uid": "x"}}
-    step = plan_issued(view(is_wanted=False, asks=(), issued=stranger, unwanted_fresh=True))
-    assert isinstance(step, Strike)
+    seen: dict[str, Any] = {"is_wanted": False, "asks": (), "issued": stranger}
+    step = plan_issued(view(unwanted_fresh=True, **seen))
+    assert blocked_by(step) == PodReason.NAME_TAKEN
+    gone = plan_issued(view(entry=None, **seen))
+    assert isinstance(gone, Rest) and gone.standing is Standing.ABSENT
+
+
+def test_tokens_that_lost_their_marks_are_known_by_their_owner() -> None:
+    """The target's admission takes marks off, and the process died before it took it back."""
+    stripped = there()
+    stripped["metadata"] |= {"labels": {}, "annotations": {}}
+    assert isinstance(plan_issued(view(issued=stripped)), DeleteCompanion)
+    step = plan_issued(view(is_wanted=False, asks=(), issued=stripped, unwanted_fresh=True))
+    assert isinstance(step, DeleteCompanion)
 
 
 def test_an_end_that_takes_its_time_is_waited_for() -> None:

@@ -28,7 +28,7 @@ BOTH = pytest.mark.parametrize("key", [TOKENS, SERVICES])
 
 
 def made(key: IssuedKey = TOKENS) -> JsonDict:
-    return render_issued(key, {"a": "MQ=="}, scope=SCOPE, anchor=ANCHOR)
+    return render_issued(key, {"a": "MQ=="}, scope=SCOPE, owner=ANCHOR)
 
 
 def test_names_may_never_change() -> None:

@@ -14,7 +14,7 @@ from federate.companions.issuer import LOOK_SECONDS, PASS_SECONDS, service_facts
 from federate.companions.issuing import LINGER_SECONDS
 from federate.companions.lifetimes import facts_of
 from federate.companions.steps import Ground
-from federate.errors import Forbidden, Rejected, ServerFault, Throttled, Unreachable
+from federate.errors import Forbidden, ServerFault, Throttled, Unreachable
 from federate.flow.controller import Again
 from federate.model.marks import RECORD_ANNOTATION, MirrorRecord
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
@@ -59,7 +59,7 @@ def service(name: str, address: str = "10.0.0.5", *, namespace: str = "default")
 
 @virtual_time
 async def test_a_pod_waits_for_its_token_and_is_woken() -> None:
-    """Listed before it is there; what it waits for is named meanwhile."""
+    """On record before it is there; what it waits for is named meanwhile."""
     stage = IssueStage()
     pod = stage.submit()
     held = stage.issuer.hold(pod, TARGET_NAMESPACE)
@@ -75,9 +75,9 @@ async def test_a_pod_waits_for_its_token_and_is_woken() -> None:
         assert facts is not None and facts.pod_uid == pod["metadata"]["uid"]
         assert len(stage.listed()) == 2
         writes = [str(call) for call in stage.target.writes()]
-        for kind in ("secrets", "configmaps"):
-            created = next(n for n, w in enumerate(writes) if w.startswith(f"create {kind}"))
-            assert any(w.startswith("patch configmaps") for w in writes[:created])
+        tokens = str(place_of(SCOPE, stage.token_key(pod)))
+        ours = [write for write in writes if tokens in write]
+        assert ours == [f"create {kind} {tokens}" for kind in ("configmaps", "secrets")]
         assert dict(stage.issuer.counts()) == {
             "settled": 2,
             "coming": 0,
@@ -217,20 +217,38 @@ async def test_what_the_target_does_not_take_is_told() -> None:
 
 
 @virtual_time
-async def test_a_list_that_takes_no_more_names_is_told() -> None:
-    """An object has room for some thousands of them."""
+async def test_a_target_that_takes_no_entry_is_told() -> None:
+    """A quota on ConfigMaps, say: then no Secret is made."""
     stage = IssueStage()
     pod = stage.submit()
-    full = Rejected("[]: Too long: may not be more than 1048576 bytes", status=422)
-    stage.target.faults = refusing("patch", "configmaps", full)
+    full = Forbidden("exceeded quota: few, requested: count/configmaps=1", status=403)
+    stage.target.faults = refusing("create", "configmaps", full)
     async with stage.running():
         await until(lambda: (h := stage.issuer.hold(pod, TARGET_NAMESPACE)) and h.blocked)
         held = stage.issuer.hold(pod, TARGET_NAMESPACE)
         assert held is not None and held.blocked is not None
         assert held.blocked.reason == PodReason.COMPANION_REFUSED
-        assert "Too long" in held.blocked.message
+        assert "exceeded quota" in held.blocked.message
+        assert not [c for c in stage.target.writes() if c.resource == SECRETS]
         stage.target.faults = None
         await until(partial(stage.is_ready, pod), seconds=200)
+
+
+@virtual_time
+async def test_a_target_that_lets_nobody_look_is_told() -> None:
+    """Nothing is made on trust; it goes on when the right is given."""
+    stage = IssueStage()
+    pod = stage.submit()
+    denied = Forbidden("cannot get secrets", status=403)
+    stage.target.faults = refusing("get", "secrets", denied)
+    async with stage.running():
+        await until(lambda: (h := stage.issuer.hold(pod, TARGET_NAMESPACE)) and h.blocked)
+        held = stage.issuer.hold(pod, TARGET_NAMESPACE)
+        assert held is not None and held.blocked is not None
+        assert held.blocked.reason == PodReason.COMPANION_REFUSED
+        assert "does not let federate read" in held.blocked.message
+        stage.target.faults = None
+        await until(partial(stage.is_ready, pod), seconds=400)
 
 
 @virtual_time
@@ -349,9 +367,28 @@ def have_mirror(pod: JsonDict) -> None:
 
 
 @virtual_time
+async def test_c31_a_pod_whose_mirror_knows_of_no_token_is_issued_none() -> None:
+    """It ran when identity was set otherwise: a token would lie in the target for nobody."""
+    stage = IssueStage()
+    key = key_of(stage.submit("old"))
+    stage.hub.edit(PODS, key, have_mirror)
+    async with stage.running():
+        await asyncio.sleep(100)
+        assert not stage.asked_tokens() and stage.is_empty()
+        debug = {"name": "d", "image": "busybox"}
+        stage.hub.edit(PODS, key, lambda pod: pod["spec"].update(ephemeralContainers=[debug]))
+        await asyncio.sleep(1)
+        debugged = stage.hub_pods.get(key)
+        assert debugged is not None
+        await until(partial(stage.is_ready, debugged))  # told of Services, as any container is
+        assert not stage.asked_tokens()
+
+
+@virtual_time
 async def test_a_new_pod_does_not_wait_until_all_running_ones_are_looked_at() -> None:
     """A new leader looks at each token, and the target answers slowly."""
     stage = IssueStage()
+    stage.is_all_used = True
     for number in range(400):
         stage.hub.edit(PODS, key_of(stage.submit(f"old-{number}")), have_mirror)
     async with stage.running():
@@ -367,7 +404,7 @@ async def test_a_new_pod_does_not_wait_until_all_running_ones_are_looked_at() ->
 
 @virtual_time
 async def test_what_somebody_changed_in_the_target_is_put_right() -> None:
-    """Within minutes: a value, the marks, the list, or all of it."""
+    """Within minutes: a value, or all of it; at once where the entry goes, and news of Services."""
     stage = IssueStage()
     pod = stage.submit()
     key = stage.token_key(pod)
@@ -384,9 +421,11 @@ async def test_what_somebody_changed_in_the_target_is_put_right() -> None:
         await until(lambda: facts_of(token_in(stage, pod)), seconds=LOOK_SECONDS + 5)
         stage.target.delete_by_user(SECRETS, place)
         await until(lambda: facts_of(token_in(stage, pod)), seconds=LOOK_SECONDS + 5)
-        anchor = key_of(stage.ground.anchor(TARGET_NAMESPACE) or {})
-        stage.target.edit(CONFIGMAPS, anchor, lambda found: found["data"].clear())
-        await until(lambda: len(stage.listed()) == 2, seconds=LOOK_SECONDS + 5)
+        for gone in (place, place_of(SCOPE, stage.services_key())):
+            stage.target.delete_by_user(CONFIGMAPS, gone)
+            stage.target.collect_garbage()
+            await until(lambda: len(stage.listed()) == 2, seconds=5)
+            await until(lambda: facts_of(token_in(stage, pod)), seconds=5)
 
 
 @virtual_time
@@ -430,7 +469,7 @@ async def test_news_of_services_are_the_namespaces_and_follow_them() -> None:
         stage.hub.delete_by_user(SERVICES, ObjectKey("default", "db"))
         await until(lambda: "DB_SERVICE_HOST" not in variables(), seconds=5)
         creates = [c for c in stage.target.writes() if c.verb == "create"]
-        assert len([c for c in creates if c.resource == CONFIGMAPS]) == 1
+        assert [c.key for c in creates].count(place_of(SCOPE, key)) == 1
 
 
 @virtual_time

@@ -82,4 +82,4 @@ def test_c73_changes_are_remembered_as_numbers() -> None:
     assert isinstance(change_of(CREATE), int)
     assert "hunter2" not in repr(vars(memory))
     delete = DeleteCompanion(reason="x", uid="u", resource_version="1")
-    assert change_of(delete) != change_of(Strike(reason="x"))
+    assert change_of(delete) != change_of(Strike(reason="x", entry=None))

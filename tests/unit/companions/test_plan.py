@@ -26,7 +26,7 @@ from federate.companions.steps import (
     Strike,
 )
 from federate.model.objects import JsonDict
-from tests.support.companions import companion, encoded, hub_object, key_for, view
+from tests.support.companions import companion, encoded, entry_for, hub_object, key_for, view
 from tests.support.strategic import apply_merge_patch
 from tests.support.views import OTHER_SCOPE
 
@@ -85,8 +85,20 @@ def test_the_target_is_asked_next() -> None:
 
 def test_a_secret_is_on_record_before_it_is_there() -> None:
     """Whoever dies right after the create leaves nothing that nobody can find."""
-    assert isinstance(planned(view(SECRET, is_enlisted=False)), Enlist)
-    assert isinstance(planned(view(CONFIGMAP, is_enlisted=False)), CreateCompanion)
+    assert isinstance(planned(view(SECRET, entry=None, entry_fresh=False)), Enlist)
+    step = planned(view(SECRET))
+    assert isinstance(step, CreateCompanion)
+    assert [o["uid"] for o in step.body["metadata"]["ownerReferences"]] == ["uid-entry"]
+    step = planned(view(CONFIGMAP))
+    assert isinstance(step, CreateCompanion)
+    assert [o["uid"] for o in step.body["metadata"]["ownerReferences"]] == ["anchor-1"]
+
+
+def test_c70_an_entry_that_was_there_is_taken_up_before_a_create() -> None:
+    """Whoever led before may be about to strike it: then he must find another version."""
+    assert isinstance(planned(view(SECRET, entry_fresh=False)), Enlist)
+    kept = view(SECRET, entry_fresh=False, companion=made(SECRET))
+    assert rest(kept) == (Standing.SETTLED, "")
 
 
 @BOTH
@@ -103,9 +115,16 @@ def test_what_is_the_same_rests(key: Any) -> None:
     assert rest(view(key, companion=made(key))) == (Standing.SETTLED, "")
 
 
-def test_a_secret_that_is_not_on_the_list_gets_onto_it() -> None:
-    """Somebody edited the anchor: it is put right."""
-    assert isinstance(planned(view(SECRET, companion=made(SECRET), is_enlisted=False)), Enlist)
+def test_a_secret_without_an_entry_gets_one_that_owns_it() -> None:
+    """Somebody removed the entry, or an earlier version had it on the list in the anchor."""
+    there = made(SECRET)
+    lacking = {"entry": None, "entry_fresh": False}
+    assert isinstance(planned(view(SECRET, companion=there, **lacking)), Enlist)
+    there["metadata"]["ownerReferences"][0]["uid"] = "anchor-1"
+    step = planned(view(SECRET, companion=there))
+    assert isinstance(step, PatchCompanion)
+    (owner,) = step.patch.body["metadata"]["ownerReferences"]
+    assert owner["uid"] == "uid-entry"
 
 
 @BOTH
@@ -123,6 +142,26 @@ def test_what_differs_is_changed_under_its_uid_and_version(key: Any) -> None:
     assert rest(view(key, companion=after)) == (Standing.SETTLED, "")
 
 
+@BOTH
+def test_c70_what_a_process_before_us_made_is_taken_up_before_it_is_used(key: Any) -> None:
+    """He may be about to delete it under the version that he saw: it must not fit any more."""
+    there = made(key)
+    for times in ("1", "2"):
+        step = planned(view(key, companion=there, is_held=False))
+        assert isinstance(step, PatchCompanion)
+        assert step.patch.body["metadata"]["resourceVersion"] == "3"
+        there = apply_merge_patch(there, step.patch.body)
+        assert there["metadata"]["annotations"]["federate.dev/taken-up"] == times
+    there["metadata"]["annotations"]["federate.dev/taken-up"] = "many"
+    step = planned(view(key, companion=there, is_held=False))
+    assert isinstance(step, PatchCompanion)
+    assert step.patch.body["metadata"]["annotations"] == {"federate.dev/taken-up": "1"}
+    assert rest(view(key, companion=there)) == (Standing.SETTLED, "")
+    changed = made(key, hub_object(key, {"password": "old"}))
+    step = planned(view(key, companion=changed, is_held=False))
+    assert isinstance(step, PatchCompanion) and "data" in step.patch.body
+
+
 @pytest.mark.parametrize(
     "mark",
     [{"labels": {}}, {"annotations": {}}, {"name": "another"}, {"namespace": "another"}],
@@ -130,7 +169,18 @@ def test_what_differs_is_changed_under_its_uid_and_version(key: Any) -> None:
 @BOTH
 def test_what_is_not_ours_is_not_touched(key: Any, mark: JsonDict) -> None:
     """An object of our name without our marks: told, and left alone (C30)."""
-    assert rest(view(key, companion=made(key, **mark))) == (Standing.BLOCKED, "NameTaken")
+    stranger = made(key, **mark, ownerReferences=[])
+    assert rest(view(key, companion=stranger)) == (Standing.BLOCKED, "NameTaken")
+    assert rest(view(key, companion=stranger, hub_object=None)) == (Standing.BLOCKED, "NameTaken")
+
+
+def test_a_secret_that_lost_its_marks_is_known_by_its_owner() -> None:
+    """The target's admission takes marks off, and the process died before it took it back."""
+    stripped = made(SECRET, labels={}, annotations={})
+    assert isinstance(planned(view(SECRET, companion=stripped)), DeleteCompanion)
+    assert isinstance(planned(view(SECRET, companion=stripped, hub_object=None)), DeleteCompanion)
+    seen = view(SECRET, companion=stripped, is_wanted=False, unwanted_fresh=True)
+    assert isinstance(planned(seen), DeleteCompanion)
 
 
 def test_another_virtual_nodes_companion_is_not_touched() -> None:
@@ -242,7 +292,7 @@ def test_a_lost_owner_is_put_back(owners: Any) -> None:
     step = planned(view(SECRET, companion=there))
     assert isinstance(step, PatchCompanion)
     (owner,) = step.patch.body["metadata"]["ownerReferences"]
-    assert owner["uid"] == "anchor-1"
+    assert owner["uid"] == "uid-entry"
 
 
 def test_a_former_anchor_gives_way_and_other_owners_stay() -> None:
@@ -255,7 +305,7 @@ def test_a_former_anchor_gives_way_and_other_owners_stay() -> None:
     step = planned(view(SECRET, companion=there))
     assert isinstance(step, PatchCompanion)
     owners = step.patch.body["metadata"]["ownerReferences"]
-    assert [o["uid"] for o in owners] == ["anchor-1", "u"]
+    assert [o["uid"] for o in owners] == ["uid-entry", "u"]
 
 
 def test_marks_that_are_still_enough_are_completed() -> None:
@@ -277,9 +327,12 @@ def test_what_is_revoked_on_the_hub_is_revoked_in_the_target() -> None:
     """Though a pod still refers to it: then it cannot read it any more, as on the hub."""
     seen = view(SECRET, hub_object=None, companion=made(SECRET))
     assert isinstance(planned(seen), DeleteCompanion)
-    assert isinstance(planned(view(SECRET, hub_object=None)), Strike)
-    gone = view(SECRET, hub_object=None, is_enlisted=False)
+    struck = planned(view(SECRET, hub_object=None))
+    assert isinstance(struck, Strike) and struck.entry == entry_for(SECRET)
+    gone = view(SECRET, hub_object=None, entry=None)
     assert rest(gone) == (Standing.ABSENT, "")
+    line = planned(view(SECRET, hub_object=None, entry=None, has_line=True))
+    assert isinstance(line, Strike) and line.entry is None
 
 
 def test_its_absence_is_looked_up_on_both_sides() -> None:
@@ -298,14 +351,14 @@ def test_one_that_is_revoked_and_ending_rests() -> None:
 def test_c30_a_strangers_object_does_not_stand_in_for_one_that_the_hub_lacks(name: str) -> None:
     """Somebody in the target made one of the generated name: a mirror must not read it."""
     key = key_for(name=name)
-    seen = view(key, hub_object=None, companion=made(key, labels={}), is_enlisted=False)
+    seen = view(key, hub_object=None, companion=made(key, labels={}), entry=None)
     assert rest(seen) == (Standing.BLOCKED, "NameTaken")
 
 
 def test_a_name_that_cannot_exist_is_never_asked_for() -> None:
     """The attack: a path in a name. It is missing, as a kubelet would say."""
     key = key_for(name="../../kube-system/secrets/x")
-    assert rest(view(key, hub_fresh=False, is_enlisted=False)) == (Standing.ABSENT, "")
+    assert rest(view(key, hub_fresh=False, entry=None)) == (Standing.ABSENT, "")
     assert rest(view(key, is_wanted=False, companion_fresh=False)) == (Standing.ABSENT, "")
 
 
@@ -336,7 +389,7 @@ def test_what_nobody_wants_is_deleted_once_that_is_sure() -> None:
     assert isinstance(step, DeleteCompanion)
     assert (step.uid, step.resource_version) == ("uid-target", "3")
     assert isinstance(planned(unwanted(companion=None)), Strike)
-    assert rest(unwanted(companion=None, is_enlisted=False)) == (Standing.ABSENT, "")
+    assert rest(unwanted(companion=None, entry=None)) == (Standing.ABSENT, "")
 
 
 def test_what_nobody_wants_goes_where_federate_was_uninstalled_too() -> None:
@@ -352,10 +405,12 @@ def test_one_that_is_not_wanted_and_ending_rests() -> None:
 
 
 def test_a_strangers_object_is_not_deleted() -> None:
-    """Only the entry of the list goes."""
-    stranger = made(SECRET, labels={})
-    assert isinstance(planned(unwanted(companion=stranger)), Strike)
-    assert rest(unwanted(companion=stranger, is_enlisted=False)) == (Standing.ABSENT, "")
+    """As long as it is there it stays on record, which may be the only trace of one of ours."""
+    stranger = made(SECRET, labels={}, ownerReferences=[])
+    assert rest(unwanted(companion=stranger)) == (Standing.BLOCKED, "NameTaken")
+    assert rest(unwanted(companion=stranger, entry=None)) == (Standing.ABSENT, "")
+    listed = unwanted(companion=stranger, entry=None, has_line=True)
+    assert rest(listed) == (Standing.BLOCKED, "NameTaken")
 
 
 # -- C73 -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from federate.companions.demand import listing_entry
+from federate.companions.entries import render_entry
 from federate.companions.environment import Advertised
 from federate.companions.keys import (
     CompanionKey,
@@ -18,6 +19,7 @@ from federate.companions.keys import (
     name_of,
 )
 from federate.companions.reconciler import LINGER_SECONDS
+from federate.companions.render import render_companion
 from federate.companions.rules import CompanionRules, IdentityMode
 from federate.errors import Forbidden, Rejected, ServerFault, Unreachable
 from federate.model.marks import COMPANION_LABEL
@@ -28,6 +30,7 @@ from federate.model.objects import (
     key_of,
     labels_of,
     spec_of,
+    uid_of,
 )
 from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS, SECRETS
 from tests.support.builders import pod
@@ -80,14 +83,19 @@ async def test_c30_what_a_pod_refers_to_is_there_before_its_mirror() -> None:
         assert {next(iter(source.values()))["name"] for source in sources} == names
         assert world.listed() == {"Secret default/db"}
         made = world.companion(SECRET, "db")
-        assert made is not None
-        assert made["metadata"]["ownerReferences"][0]["uid"] == world.recorded_anchor()
+        entry = world.target.find(CONFIGMAPS, name_of(SCOPE, world.key_of(SECRET, "db")))
+        assert made is not None and entry is not None
+        assert made["metadata"]["ownerReferences"][0]["uid"] == uid_of(entry)
+        assert entry["metadata"]["ownerReferences"][0]["uid"] == world.recorded_anchor()
         assert not world.broken
 
 
 @virtual_time
 async def test_c30_many_pods_share_what_they_refer_to() -> None:
-    """Two hundred pods that share three objects cost three, and no read of contents a pod."""
+    """Two hundred pods that share three objects cost three, and no read of contents a pod.
+
+    And an entry for the Secret among them.
+    """
     world = CompanionWorld()
     names = ((CM, "one"), (CM, "two"), (SECRET, "three"))
     for kind, name in names:
@@ -101,7 +109,7 @@ async def test_c30_many_pods_share_what_they_refer_to() -> None:
         await asyncio.sleep(30.0)
         made = [call for call in world.target.writes() if call.resource in (CONFIGMAPS, SECRETS)]
         creates = [call for call in made if call.verb == "create" and call.key != ANCHOR]
-        assert len(creates) == 3
+        assert len(creates) == 4
         assert reads(world, "hub") <= 9
         assert reads(world, "target") <= 30  # of these some are of the ground
         assert not world.broken
@@ -354,6 +362,21 @@ async def test_a_pod_whose_secret_may_not_be_read_says_so() -> None:
         assert reads(world, "hub") - before <= 12  # no storm
         world.fault_of = None
         assert await world.until(lambda: mirrored(world, A)) < 70.0
+
+
+@virtual_time
+async def test_a_target_that_lets_nobody_look_is_told() -> None:
+    """Nothing is made on trust; it goes on when the right is given."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", a="1")
+    refusing(world, "target", "get", Forbidden("cannot get secrets", status=403))
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: waits(world, A) == "CompanionRefused")
+        assert "does not let federate read what stands there" in said(world, A)
+        assert not world.listed()
+        world.fault_of = None
+        await world.until(lambda: mirrored(world, A), seconds=400.0)
 
 
 @virtual_time
@@ -680,24 +703,154 @@ async def test_c70_who_leads_no_more_writes_nothing() -> None:
 
 
 @virtual_time
-async def test_a_name_taken_off_the_list_is_put_on_it_again() -> None:
-    """Somebody edits the anchor; the Secret can be found again all the same."""
+async def test_an_entry_that_somebody_removes_is_made_again() -> None:
+    """Kubernetes removes the Secret with it, or federate was faster: it is there, and on record."""
     world = CompanionWorld()
     world.give(SECRET, "db", a="1")
     async with world.running():
         world.submit(needing("a", (SECRET, "db")))
         await world.until(lambda: mirrored(world, A))
         await asyncio.sleep(5.0)
+        place = name_of(SCOPE, world.key_of(SECRET, "db"))
+        for is_collected in (True, False):
+            with world.others():
+                world.target.delete_by_user(CONFIGMAPS, place)
+                assert world.target.collect_garbage() == 1 if is_collected else True
+            assert await world.until(lambda: world.listed() == {"Secret default/db"}) < 1.0
+            await asyncio.sleep(1.0)
+            assert world.target.collect_garbage() == 0
+            assert world.values(SECRET, "db") == {"a": encoded("1")}
+
+
+@virtual_time
+async def test_c70_a_create_that_comes_after_the_end_leaves_nothing() -> None:
+    """Who led before sent it, and it was on its way while all of it was removed."""
+    world = CompanionWorld(is_brisk=True)
+    world.give(SECRET, "db", a="1")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")).with_restart_policy("Never"))
+        await world.until(lambda: mirrored(world, A))
+        creates = [call for call in world.target.writes() if call.verb == "create"]
+        (late,) = (call for call in creates if call.resource == SECRETS)
+        world.delete(A)
+        await world.until(lambda: not mirrored(world, A))
+        await world.until(lambda: not world.listed())
+        world.target.carry_out(late)
+        assert world.companion(SECRET, "db") is not None
+        assert world.target.collect_garbage() == 1
+        assert world.companion(SECRET, "db") is None
+        await asyncio.sleep(2 * LINGER_SECONDS)
+        assert not world.listed()
+
+
+@virtual_time
+async def test_c70_an_entry_that_is_taken_up_during_the_look_is_not_struck() -> None:
+    """Another process is about to make the Secret that was just seen not to be there."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", a="1")
+    place = name_of(SCOPE, world.key_of(SECRET, "db"))
+    mark = {"federate.dev/taken-up": "7"}
+
+    def take_up(call: Call) -> Fault | None:
+        if (call.verb, call.resource, call.key) != ("get", SECRETS, place):
+            return None
+        world.fault_of = None
         with world.others():
-            world.target.edit(CONFIGMAPS, ANCHOR, lambda obj: obj.update(data={"README": "x"}))
-        assert await world.until(lambda: world.listed() == {"Secret default/db"}) < 1.0
+            world.target.edit(
+                CONFIGMAPS, place, lambda obj: obj["metadata"]["annotations"].update(mark)
+            )
+        return Delay(1.0)
+
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        with world.others():
+            world.target.delete_by_user(SECRETS, place)
+        world.fault_of = take_up
+        world.take(SECRET, "db")
+        await world.until(lambda: not world.listed())
+        strikes = [c for c in world.target.writes() if c.verb == "delete" and c.key == place]
+        assert len(strikes) == 2, "the first named a version that is no more"
+
+
+def make_as_before(world: CompanionWorld, key: CompanionKey) -> None:
+    """A Secret of ours on the list in the anchor, which owns it."""
+    anchor = world.target.read(CONFIGMAPS, ANCHOR)
+    world.target.add(SECRETS, render_companion(key, {}, scope=SCOPE, owner=anchor))
+    line = {name_of(SCOPE, key).name: listing_entry(key)}
+    world.target.edit(CONFIGMAPS, ANCHOR, lambda obj: obj["data"].update(line))
+
+
+@virtual_time
+async def test_what_an_earlier_version_left_on_the_anchors_list_goes() -> None:
+    """And what a pod wants of it gets an entry, which owns it."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", a="1")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+    wanted, left = (world.key_of(SECRET, name) for name in ("db", "old"))
+    with world.others():
+        world.target.delete_by_user(CONFIGMAPS, name_of(SCOPE, wanted))
+        world.admin_deletes(SECRET, "db")
+        for key in (wanted, left):
+            make_as_before(world, key)
+    async with world.running():
+        await world.until(lambda: world.companion(SECRET, "old") is None)
+        await world.until(lambda: world.listed() == {"Secret default/db"})
+        await asyncio.sleep(1.0)
+        made = world.companion(SECRET, "db")
+        entry = world.target.find(CONFIGMAPS, name_of(SCOPE, wanted))
+        assert made is not None and entry is not None
+        assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == [uid_of(entry)]
+        assert name_of(SCOPE, left).name not in world.target.read(CONFIGMAPS, ANCHOR)["data"]
+        world.delete(A)
+        await world.until(lambda: not world.listed(), seconds=600.0)
+
+
+@virtual_time
+async def test_one_that_was_stripped_before_a_crash_is_found_and_removed() -> None:
+    """The target's admission takes our marks off, and the process dies before it takes it back."""
+    world = CompanionWorld(is_brisk=True)
+    world.give(SECRET, "db", a="1")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")).with_restart_policy("Never"))
+        await world.until(lambda: mirrored(world, A))
+        world.kill()
+        with world.others():
+            world.admin_edits(SECRET, "db", lambda obj: obj["metadata"].update(labels={}))
+        world.delete(A)
+        await world.until(lambda: world.companion(SECRET, "db") is None, seconds=600.0)
+        await world.until(lambda: not world.listed())
+
+
+@virtual_time
+async def test_a_secret_on_record_that_tells_of_nobody_is_left_and_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Marks and owner are gone: it may be anybody's. It stays on record, and the log says so."""
+    world = CompanionWorld(is_brisk=True)
+    world.give(SECRET, "db", a="1")
+    bare: JsonDict = {"labels": {}, "annotations": {}, "ownerReferences": []}
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")).with_restart_policy("Never"))
+        await world.until(lambda: mirrored(world, A))
+        world.admin_edits(SECRET, "db", lambda obj: obj["metadata"].update(bare))
+        world.delete(A)
+        await world.until(lambda: not mirrored(world, A))
+        await asyncio.sleep(4 * LINGER_SECONDS)
+        assert world.companion(SECRET, "db") is not None
+        assert world.listed() == {"Secret default/db"}
+        assert capsys.readouterr().out.count("a Secret on record is left alone") == 1
+        world.admin_deletes(SECRET, "db")
+        await world.until(lambda: not world.listed(), seconds=600.0)
 
 
 @pytest.mark.parametrize("kind", [CM, SECRET])
 @virtual_time
 async def test_who_writes_in_the_target_reads_nothing_of_the_hub_by_it(kind: Kind) -> None:
-    """The attack: an admin of the target (or a federate of another hub) says by marks or the
-    anchor's list that there is a companion, and lets a mirror refer to it."""
+    """The attack: an admin of the target (or a federate of another hub) says by marks or by an
+    entry that there is a companion, and lets a mirror refer to it."""
     world = CompanionWorld()
     world.give(SECRET, "db", a="1")
     prey = CompanionKey(TARGET_NAMESPACE, kind, "kube-system", "admin")
@@ -717,8 +870,9 @@ async def test_who_writes_in_the_target_reads_nothing_of_the_hub_by_it(kind: Kin
 
         with world.others():
             if kind is SECRET:
-                entry = {place.name: listing_entry(prey)}
-                world.target.edit(CONFIGMAPS, ANCHOR, lambda obj: obj["data"].update(entry))
+                anchor = world.target.read(CONFIGMAPS, ANCHOR)
+                said = listing_entry(prey)
+                world.target.add(CONFIGMAPS, render_entry(place, said, scope=SCOPE, anchor=anchor))
             else:
                 marks = {
                     "labels": companion_labels(SCOPE, prey),

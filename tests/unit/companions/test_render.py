@@ -17,8 +17,8 @@ from tests.support.views import SCOPE
 def rendered(kind: Kind, of: JsonObject) -> JsonDict:
     key = key_for(kind)
     before = copy.deepcopy(dict(of))
-    made = render_companion(key, of, scope=SCOPE, anchor=ANCHOR)
-    assert made == render_companion(key, of, scope=SCOPE, anchor=ANCHOR)
+    made = render_companion(key, of, scope=SCOPE, owner=ANCHOR)
+    assert made == render_companion(key, of, scope=SCOPE, owner=ANCHOR)
     assert of == before
     return made
 

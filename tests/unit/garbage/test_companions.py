@@ -1,4 +1,4 @@
-"""What came along and nobody wants: found by marks and lists, removed by uid and version (C51)."""
+"""What came along and nobody wants: found by marks and entries, removed by version (C51)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from federate.companions.issued import (
     render_issued,
 )
 from federate.companions.keys import CompanionKey, Kind, companion_name, name_of
+from federate.companions.render import owner_reference
 from federate.errors import Forbidden, LeadershipLost, Unreachable
 from federate.garbage.brought import Brought, brought
 from federate.garbage.companions import (
@@ -35,13 +36,21 @@ from federate.model.objects import JsonDict, ObjectKey, uid_of
 from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS, SECRETS
 from tests.support.builders import pod
 from tests.support.clock import ManualClock, virtual_time
-from tests.support.companions import ANCHOR, TARGET_NAMESPACE, companion, hub_object, key_for
+from tests.support.companions import (
+    ANCHOR,
+    TARGET_NAMESPACE,
+    companion,
+    entry_for,
+    hub_object,
+    key_for,
+)
 from tests.support.fakeclient import Refuse
 from tests.support.fakecluster import FakeCluster
 from tests.support.rights import role_in
 from tests.support.views import OTHER_SCOPE, SCOPE, hub_pod, mirror
 
 LOGIN = key_for(Kind.SECRET, "login")
+OLD = key_for(Kind.SECRET, "old")
 SITE = key_for(Kind.CONFIGMAP, "site")
 TOKENS = IssuedKey(TARGET_NAMESPACE, IssuedKind.TOKENS, "default", "web", "uid-web")
 SERVICES = IssuedKey(TARGET_NAMESPACE, IssuedKind.SERVICES, "default", "linked")
@@ -98,18 +107,21 @@ class Bench:
 # -- the inventory ---------------------------------------------------------------------------------
 
 
-def test_marks_and_lists_tell_what_came_along() -> None:
-    """ConfigMaps by their marks, Secrets and what is issued by the list; each once."""
+def test_marks_and_entries_tell_what_came_along() -> None:
+    """ConfigMaps by their marks, Secrets by their entries, or by an old anchor's lines."""
     anchor = anchor_with(
-        entry_of(LOGIN),
+        entry_of(OLD),
         {place_of(SCOPE, one).name: listing_of(one) for one in (TOKENS, SERVICES)},
     )
-    services = render_issued(SERVICES, {"A": "b"}, scope=SCOPE, anchor=ANCHOR)
+    services = render_issued(SERVICES, {"A": "b"}, scope=SCOPE, owner=ANCHOR)
     found = brought(
-        SCOPE, configmaps=[companion(SITE, hub_object(SITE)), services], anchors=[anchor]
+        SCOPE,
+        configmaps=[companion(SITE, hub_object(SITE)), services, entry_for(LOGIN)],
+        anchors=[anchor],
     )
     assert {one.key: (one.kind, one.place) for one in found} == {
         LOGIN: (Kind.SECRET, name_of(SCOPE, LOGIN)),
+        OLD: (Kind.SECRET, name_of(SCOPE, OLD)),
         SITE: (Kind.CONFIGMAP, name_of(SCOPE, SITE)),
         TOKENS: (Kind.SECRET, place_of(SCOPE, TOKENS)),
         SERVICES: (Kind.CONFIGMAP, place_of(SCOPE, SERVICES)),
@@ -168,6 +180,73 @@ async def test_c30_an_object_that_is_not_ours_stays() -> None:
         bench.target.add(SECRETS, other)
         assert await bench.remove(LOGIN) == NOT_OURS
     assert not bench.target.writes()
+
+
+@virtual_time
+async def test_a_secret_goes_with_its_entry() -> None:
+    """One that waits for somebody's finalizer keeps it; one without a Secret goes alone."""
+    bench = Bench()
+    entry = bench.target.add(CONFIGMAPS, entry_for(LOGIN))
+    finalizers = ["example.com/keep"]
+    where = name_of(SCOPE, LOGIN)
+    bench.target.edit(SECRETS, where, lambda obj: obj["metadata"].update(finalizers=finalizers))
+    assert await bench.remove(LOGIN) == "asked to go"
+    assert await bench.remove(LOGIN) == "ending"
+    assert bench.target.find(CONFIGMAPS, where) == entry
+    bench.target.store.remove(SECRETS, where)
+    assert await bench.remove(LOGIN) == ""
+    assert bench.target.find(CONFIGMAPS, where) is None
+    bench.target.add(CONFIGMAPS, entry_for(LOGIN))
+    bench.add(LOGIN)
+    assert await bench.remove(LOGIN) == "asked to go"
+    assert bench.find(LOGIN) is None
+    assert bench.target.find(CONFIGMAPS, where) is None
+
+
+@virtual_time
+async def test_one_that_lost_its_marks_is_known_by_its_entry() -> None:
+    """Not so where the entry is another one, or tells of something else."""
+    bench = Bench()
+    where = name_of(SCOPE, LOGIN)
+    bench.target.edit(SECRETS, where, lambda obj: obj["metadata"].update(labels={}))
+    assert await bench.remove(LOGIN) == NOT_OURS
+    entry = entry_for(LOGIN)
+    del entry["metadata"]["uid"]
+    bench.target.add(CONFIGMAPS, entry)
+    assert await bench.remove(LOGIN) == NOT_OURS
+    bench.target.store.remove(CONFIGMAPS, where)
+    told = {COMPANION_OF_ANNOTATION: "Secret default/another"}
+    bench.target.add(
+        CONFIGMAPS, {"metadata": {**entry_for(LOGIN)["metadata"], "annotations": told}}
+    )
+    assert await bench.remove(LOGIN) == NOT_OURS
+    assert not bench.target.writes()
+    bench.target.store.remove(CONFIGMAPS, where)
+    owner = bench.target.add(CONFIGMAPS, entry)
+    bench.target.edit(
+        SECRETS,
+        where,
+        lambda obj: obj["metadata"].update(ownerReferences=[owner_reference(owner)]),
+    )
+    assert await bench.remove(LOGIN) == "asked to go"
+
+
+@virtual_time
+async def test_an_entry_that_is_put_to_use_meanwhile_stays() -> None:
+    """Somebody takes it up after it was seen, to make the Secret anew."""
+    bench = Bench()
+    where = name_of(SCOPE, LOGIN)
+    bench.target.add(CONFIGMAPS, entry_for(LOGIN))
+    bench.target.store.remove(SECRETS, where)
+    one = Brought(Kind.SECRET, where, LOGIN)
+
+    def touch() -> None:
+        mark = {"federate.dev/taken-up": "1"}
+        bench.target.edit(CONFIGMAPS, where, lambda obj: obj["metadata"].update(annotations=mark))
+
+    said = await remove_brought(bench.target.client(), SCOPE, one, fence=touch)
+    assert said == "changed meanwhile"
+    assert bench.target.find(CONFIGMAPS, where) is not None
 
 
 @virtual_time
@@ -287,7 +366,8 @@ async def test_other_virtual_nodes_are_counted_and_not_touched() -> None:
     third = Scope(hub_id=SCOPE.hub_id, node_name="north")
     bench.add(SITE, other)
     bench.target.add(CONFIGMAPS, anchor_with(entry_of(LOGIN, other), scope=other))
-    bench.target.add(CONFIGMAPS, anchor_with(entry_of(LOGIN, third), scope=third))
+    lines = {**entry_of(LOGIN, third), "README": "to people"}
+    bench.target.add(CONFIGMAPS, anchor_with(lines, scope=third))
     found = await survey_brought(
         bench.hub.client(), bench.target.client(), SCOPE, confirm_hub=bench._agree
     )
@@ -357,3 +437,23 @@ async def test_a_pass_is_made_every_minute() -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
+
+
+@virtual_time
+async def test_where_companions_are_off_only_mirrors_want_any() -> None:
+    """A pod that waits keeps nothing there; by hand too what a mirror uses stays."""
+    bench = Bench()
+    refers = [{"name": "v", "secret": {"secretName": LOGIN.name}}]
+    waiting = pod("waits").bound_to(SCOPE.node_name).with_spec(volumes=refers).build()
+    bench.hub.add(PODS, waiting)
+    volumes = [{"name": "v", "configMap": {"name": name_of(SCOPE, SITE).name}}]
+    bench.target.add(PODS, mirror("runs").with_spec(volumes=volumes).build())
+    for are_made, expected in ((True, []), (False, [LOGIN])):
+        found = await survey_brought(
+            bench.hub.client(),
+            bench.target.client(),
+            SCOPE,
+            confirm_hub=bench._agree,
+            are_made=are_made,
+        )
+        assert [one.key for one in found.unwanted] == expected

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from federate.companions.entries import render_entry
 from federate.companions.keys import CompanionKey, Kind, companion_labels, name_of
 from federate.errors import ClusterError, Forbidden, LeadershipLost, TargetChanged
 from federate.garbage.namespaces import IN_FLIGHT_SECONDS, NamespaceKeeper
@@ -187,6 +188,20 @@ async def test_c22_what_came_along_keeps_the_namespace() -> None:
     b.target.add(CONFIGMAPS, {"metadata": metadata})
     await b.assert_kept()
     b.target.store.remove(CONFIGMAPS, place)
+    assert await b.keeper.give_back() == [NAME]
+
+
+async def test_c22_an_entry_keeps_no_namespace_but_another_virtual_nodes_does() -> None:
+    """It says that there may be a Secret; the Secret itself would be found."""
+    b = Bench()
+    for scope in (OTHER_SCOPE, SCOPE):
+        place = ObjectKey(NAME, "login-aaaaaaaaaaaaaaaa")
+        anchor = {"metadata": {"name": anchor_name(scope), "uid": "uid-anchor"}}
+        entry = render_entry(place, "Secret shop/login", scope=scope, anchor=anchor)
+        b.target.add(CONFIGMAPS, entry)
+        if scope == OTHER_SCOPE:
+            await b.assert_kept()
+            b.target.store.remove(CONFIGMAPS, place)
     assert await b.keeper.give_back() == [NAME]
 
 
