@@ -2,27 +2,44 @@
 
 A count that is kept somewhere is wrong after the first crash. So a companion is wanted as long as a
 hub pod that is not over refers to it, or a mirror that lives does, and an inventory is what the
-target shows: ConfigMaps by their marks, Secrets by the lists in the anchors.
+target shows: ConfigMaps by their marks, Secrets by their entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from federate.companions.keys import CompanionKey, Kind, companion_name, companion_of
-from federate.companions.references import names_used, wants_of
-from federate.model.marks import Scope, origin_of, record_of
-from federate.model.objects import JsonObject, ObjectKey, key_of, metadata_of
+from federate.companions.entries import lines_of
+from federate.companions.keys import CompanionKey, Kind, companion_name
+from federate.model.marks import Scope, record_of
+from federate.model.objects import JsonObject, ObjectKey, metadata_of
 
 LISTED_AS = "Secret "
-"""How an entry of an anchor's list begins; the object's key follows."""
+"""How the words of an entry begin; the object's key follows."""
 
 
-def target_namespace_of(hub_pod: JsonObject, by_rule: ObjectKey | None) -> str | None:
-    """Say where a hub pod's companions stand: where its mirror does, or shall by today's rules."""
+def has_mirror(hub_pod: JsonObject, standing: Mapping[ObjectKey, str]) -> bool:
+    """Tell whether a hub pod has the mirror that it has on record: the target says so as well.
+
+    `standing` are the mirrors in sight whose marks name the hub pod, with their uids. A record is
+    an annotation, which whoever may edit the pod can write: alone it is not believed.
+    """
     record = record_of(hub_pod)
-    if record is not None and record.mirror_uid:
+    recorded = record.mirror_uid if record is not None else ""
+    return record is not None and recorded != "" and standing.get(record.mirror) == recorded
+
+
+def target_namespace_of(
+    hub_pod: JsonObject, by_rule: ObjectKey | None, *, is_mirrored: bool
+) -> str | None:
+    """Say where a hub pod's companions stand: where its mirror does, or shall by today's rules.
+
+    `is_mirrored` is the answer of `has_mirror`. Without, a record would let a hub user have what he
+    likes put into any namespace that federate uses.
+    """
+    record = record_of(hub_pod)
+    if record is not None and is_mirrored:
         return record.mirror.namespace
     return by_rule.namespace if by_rule is not None else None
 
@@ -40,61 +57,20 @@ class Demand:
         return key in self.keys or (key.kind, place) in self.used
 
 
-def demand_of(
-    *,
-    scope: Scope,
-    hub_pods: Iterable[tuple[JsonObject, str | None]],
-    mirrors: Iterable[JsonObject],
-    shared: Collection[tuple[Kind, str]] = (),
-) -> Demand:
-    """Gather what is wanted; each hub pod with the target namespace of its companions."""
-    keys = (wants_of(pod, namespace, shared) for pod, namespace in hub_pods if namespace)
-    used = (
-        (kind, ObjectKey(key_of(mirror).namespace, name))
-        for mirror in mirrors
-        if (origin := origin_of(mirror)) is not None and origin.scope == scope
-        for kind, name in names_used(mirror)
-    )
-    return Demand(keys=frozenset().union(*keys), used=frozenset(used))
-
-
 # -- the inventory ---------------------------------------------------------------------------------
 
 
 def listing_entry(key: CompanionKey) -> str:
-    """Return what an anchor's list says of a Secret, beside the companion's name."""
+    """Return what the entry of a Secret says that it stands for."""
     return f"{LISTED_AS}{key.hub_key}"
 
 
-def listed_in(scope: Scope, anchor: JsonObject) -> Iterator[CompanionKey]:
-    """Yield the Secrets on an anchor's list; an entry whose name and words disagree is none."""
-    data: Mapping[str, str] = anchor.get("data") or {}
-    namespace: str = metadata_of(anchor).get("namespace") or ""
-    for name, entry in data.items():
+def listed_in(scope: Scope, lister: JsonObject) -> Iterator[CompanionKey]:
+    """Yield the Secrets that an entry, or an anchor, tells of: where name and words agree."""
+    namespace: str = metadata_of(lister).get("namespace") or ""
+    for name, entry in lines_of(lister).items():
         hub_namespace, slash, hub_name = entry.removeprefix(LISTED_AS).partition("/")
         hub_key = ObjectKey(hub_namespace, hub_name)
         is_entry = entry.startswith(LISTED_AS) and slash
         if is_entry and companion_name(scope, Kind.SECRET, hub_key) == name:
             yield CompanionKey(namespace, Kind.SECRET, *hub_key)
-
-
-def unwanted_companions(
-    *,
-    scope: Scope,
-    demand: Demand,
-    configmaps: Iterable[JsonObject],
-    anchors: Iterable[JsonObject],
-) -> tuple[CompanionKey, ...]:
-    """List what nobody wants, to be planned one by one; it may not be deleted on this word alone.
-
-    Objects of other virtual nodes and hubs are left out, and whatever is not wholly marked.
-    """
-    found = {
-        key
-        for configmap in configmaps
-        if (key := companion_of(scope, configmap)) is not None and key.kind is Kind.CONFIGMAP
-    }
-    for anchor in anchors:
-        if scope.owns(anchor):
-            found.update(listed_in(scope, anchor))
-    return tuple(sorted(key for key in found if not demand.wants(scope, key)))

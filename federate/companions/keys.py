@@ -31,11 +31,10 @@ from federate.model.objects import (
     labels_of,
     metadata_of,
 )
+from federate.model.objects import is_object_name as is_object_name
 from federate.model.resources import CONFIGMAPS, SECRETS, Resource
 
 _UNREADABLE = re.compile(r"[^a-z0-9]+")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_SUBDOMAIN_LIMIT = 253
 _UNIQUE_LENGTH = 16
 """Base32 digits of eighty bits: nobody finds a name that meets another's."""
 
@@ -76,15 +75,10 @@ class CompanionKey(NamedTuple):
         may be anything, and must not become a part of a URL. Nor must a namespace that somebody
         wrote on a list in the target.
         """
-        return is_object_name(self.name) and is_object_name(self.namespace)
+        return self.hub_key.can_exist
 
     def __str__(self) -> str:
         return f"{self.kind} {self.hub_key}"
-
-
-def is_object_name(name: str) -> bool:
-    """Tell whether a ConfigMap or Secret may be called so (RFC 1123 subdomain)."""
-    return len(name) <= _SUBDOMAIN_LIMIT and _SUBDOMAIN.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=4096)

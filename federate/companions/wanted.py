@@ -33,7 +33,10 @@ class Stamp(NamedTuple):
     debuggers: int
     is_over: bool
     target_namespace: str | None = None
+    claims_mirror: bool = True
+    """A mirror is on record, by an annotation that whoever may edit the pod can write."""
     has_mirror: bool = True
+    """It stands there, and is the pod's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +72,13 @@ class Wanted:
         shared: Collection[tuple[Kind, str]],
         brings_tokens: bool,
         is_refused: Callable[[JsonObject], bool],
+        has_mirror: Callable[[JsonObject], bool],
     ) -> None:
         self._scope = scope
         self._shared = shared
         self._brings_tokens = brings_tokens
         self._is_refused = is_refused
+        self._has_mirror = has_mirror
         self._wishes: dict[ObjectKey, Wish] = {}
         self._by_key: dict[CompanionKey, set[ObjectKey]] = defaultdict(set)
         self._mirrors: dict[ObjectKey, tuple[Stamp, frozenset[Place]]] = {}
@@ -115,6 +120,11 @@ class Wanted:
         """Return all of it, as it is now."""
         return Demand(keys=frozenset(self._by_key), used=frozenset(self._by_place))
 
+    def mirror_of(self, key: ObjectKey) -> bool | None:
+        """Tell whether the mirror that a hub pod claims stood there; None where it claims none."""
+        wish = self._wishes.get(key)
+        return wish.stamp.has_mirror if wish is not None and wish.stamp.claims_mirror else None
+
     def is_hub_pod_known(self, pod: JsonObject) -> bool:
         """Tell by its metadata whether what a hub pod wants is known, as it is in that version."""
         meta = metadata_of(pod)
@@ -133,8 +143,11 @@ class Wanted:
         self, key: ObjectKey, hub_pod: JsonObject, target_namespace: str | None, *, now: float
     ) -> Shift:
         """Take note of a hub pod as it is."""
+        claims_mirror = _claims_mirror(hub_pod)
         stamp = _stamp_of(hub_pod)._replace(
-            target_namespace=target_namespace, has_mirror=_has_mirror(hub_pod)
+            target_namespace=target_namespace,
+            claims_mirror=claims_mirror,
+            has_mirror=claims_mirror and self._has_mirror(hub_pod),
         )
         before = self._wishes.get(key)
         if before is not None and before.stamp == stamp:
@@ -147,6 +160,9 @@ class Wanted:
 
     def _wants_of(self, hub_pod: JsonObject, stamp: Stamp) -> frozenset[CompanionKey]:
         if stamp.target_namespace is None or stamp.is_over:
+            return frozenset()
+        if stamp.claims_mirror and not stamp.has_mirror:
+            # Not in sight yet, gone, or a lie: none is made for it in any case.
             return frozenset()
         keys = wants_of(
             hub_pod, stamp.target_namespace, self._shared, brings_tokens=self._brings_tokens
@@ -249,6 +265,6 @@ def _is_of_scope(scope: Scope, mirror: JsonObject) -> bool:
     return origin is not None and origin.scope == scope
 
 
-def _has_mirror(hub_pod: JsonObject) -> bool:
+def _claims_mirror(hub_pod: JsonObject) -> bool:
     record = record_of(hub_pod)
     return record is not None and bool(record.mirror_uid)

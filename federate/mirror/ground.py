@@ -18,7 +18,15 @@ from typing import Protocol
 
 from federate.cluster.port import ClusterPort
 from federate.cluster.store import Store
-from federate.errors import AlreadyExists, Conflict, Forbidden, NotFound, NotOurs, Rejected
+from federate.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    NotFound,
+    NotOurs,
+    Rejected,
+    Unreachable,
+)
 from federate.mirror.steps import AnchorState
 from federate.model.instants import format_micro_instant
 from federate.model.marks import (
@@ -63,6 +71,10 @@ QUOTA_WORDS = "exceeded quota"
 
 IMMUTABLE_UID_WORDS = "metadata.uid"
 """What an API server says of a patch that names another uid than the object's."""
+
+NOTE_SECONDS = 5.0
+"""How long a request about the list may take: looks at the anchor wait for it, and with them the
+end of pods. It may be carried out all the same, which the watch tells."""
 
 SERVICE_ACCOUNT_LOOKS = 10
 SERVICE_ACCOUNT_PAUSE_SECONDS = 0.1
@@ -385,7 +397,15 @@ class Ground:
             with self._anchors.writing(key) as ticket:
                 self._fence()
                 try:
-                    ticket.commit(await self._target.patch(CONFIGMAPS, key, patch))
+                    async with asyncio.timeout(NOTE_SECONDS):
+                        ticket.commit(await self._target.patch(CONFIGMAPS, key, patch))
+                except TimeoutError as error:
+                    raise Unreachable(
+                        f"no answer within {NOTE_SECONDS:g} s",
+                        cluster=self._target.name,
+                        verb="patch",
+                        subject=f"configmap {key}",
+                    ) from error
                 except NotFound as error:
                     raise Conflict("the anchor is gone", subject=f"configmap {key}") from error
                 except Rejected as error:

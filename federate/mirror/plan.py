@@ -28,11 +28,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from federate.companions.holding import Hold
+from federate.companions.references import names_used
 from federate.mirror.dropped import dropped_fields
 from federate.mirror.refusal import (
     Refusal,
     coming_refusal,
     companion_refusal,
+    names_objects,
     refusal_of,
     unmapped_refusal,
     weakened_refusal,
@@ -47,6 +49,7 @@ from federate.mirror.steps import (
     LookUpAnchor,
     LookUpHubPod,
     LookUpMirror,
+    LookUpShared,
     Nothing,
     PlanRules,
     PodView,
@@ -297,9 +300,9 @@ def _plan_recorded(
             write=write,
             refusal=told if is_news(hub_pod, told) else None,
         )
-    change = next_change(view, pending)
+    change = next_change(view, rules, pending)
     # A mirror starts with the newest spec; its labels can follow.
-    if is_gated(mirror) and not isinstance(change, (LookUpHubPod, UpdateMirror)):
+    if is_gated(mirror) and not isinstance(change, (LookUpHubPod, LookUpShared, UpdateMirror)):
         return UngateMirror(reason="the mirror is on record: it may start", mirror=mirror)
     if change is not None:
         return change
@@ -362,7 +365,9 @@ def _plan_recording(
     view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
 ) -> Step:
     """A mirror that is not on record: made just now, or by a process that died (C20)."""
-    lost = dropped_fields(gated_spec(hub_pod, rules.render), spec_of(mirror))
+    # What it names by the target's own names was shared when it was made.
+    as_made = rules.render.sharing(names_used(mirror))
+    lost = dropped_fields(gated_spec(hub_pod, as_made), spec_of(mirror))
     dropped = [field.path for field in lost]
     weaker = [field.path for field in lost if field.weakens]
     # One that has a node may have run: of a process that died, or from before the hub's restore.
@@ -556,6 +561,9 @@ def _plan_on_ground(
     # Only now: the intent is written while companions come.
     if hold is not None:
         return _plan_coming(view, rules, hub_pod, hold)
+    if key.namespace not in view.shared and names_objects(spec_of(hub_pod), rules.render):
+        reason = "does the target share what the pod names?"
+        return LookUpShared(reason=reason, namespace=key.namespace)
     return CreateMirror(reason="the hub pod has no mirror")
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from federate.cluster.port import ClusterPort
 from federate.cluster.store import Change, Store
 from federate.companions.holding import Hold
+from federate.companions.keys import Kind
 from federate.flow.ratebound import RateBound
 from federate.mirror.ground import Ground
 from federate.mirror.refusal import Refusal
@@ -50,6 +51,12 @@ class EventSink(Protocol):
         """Note one Event; repeats are aggregated."""
 
 
+async def _nothing_shared(
+    _hub_pod: JsonObject, _target_namespace: str
+) -> frozenset[tuple[Kind, str]]:
+    return frozenset()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPorts:
     """Everything the reconciler acts through."""
@@ -82,6 +89,9 @@ class PodPorts:
     hold: Callable[[JsonObject, str], Hold | None] = lambda hub_pod, target_namespace: None
     """What a hub pod's mirror, made in that namespace, would have to wait for; whoever brings it
     wakes the pod."""
+    shared: Callable[[JsonObject, str], Awaitable[frozenset[tuple[Kind, str]]]] = _nothing_shared
+    """Which objects of a target namespace its people let a hub pod name as they are; raises
+    ClusterError."""
 
 
 @dataclass(slots=True)

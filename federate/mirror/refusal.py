@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from federate.companions.holding import Hold
+from federate.companions.keys import Kind
 from federate.companions.references import references_of, unsupported_of
 from federate.companions.steps import Blocked
 from federate.errors import (
@@ -23,6 +24,9 @@ from federate.model.naming import SYSTEM_NAMESPACES
 from federate.model.objects import JsonObject, ObjectKey, spec_of
 from federate.model.pods import is_daemonset_pod
 from federate.model.reasons import PodReason
+
+_BROUGHT = tuple(f'{kind} "' for kind in Kind)
+_TOKEN = "a service account token"  # noqa: S105 (words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +66,20 @@ def refusal_of(
     if needs:
         return Refusal(
             reason=PodReason.COMPANION_MISSING,
-            message="the pod needs what federate does not bring to a target: " + ", ".join(needs),
+            message="the pod needs what federate does not bring to a target"
+            f"{_why_not_brought(needs, rules)}: {', '.join(needs)}",
         )
     return None
+
+
+def _why_not_brought(needs: Sequence[str], rules: RenderRules) -> str:
+    """Say what of the configuration is the reason; "" where nothing there would help."""
+    why = []
+    if rules.scope is None and any(need.startswith(_BROUGHT) for need in needs):
+        why.append("companions are off")
+    if _TOKEN in needs:
+        why.append("identity is none")
+    return f" ({', '.join(why)})" if why else ""
 
 
 def needs_of(spec: JsonObject, rules: RenderRules) -> tuple[str, ...]:
@@ -81,6 +96,14 @@ def needs_of(spec: JsonObject, rules: RenderRules) -> tuple[str, ...]:
         references = references_of(spec, brings_tokens=brings_tokens)
         found.update(f'{named.kind} "{named.name}"' for named in references)
     return tuple(sorted(found))
+
+
+def names_objects(spec: JsonObject, rules: RenderRules) -> bool:
+    """Tell whether a spec, or a part of one, names objects that its mirror calls otherwise."""
+    if rules.scope is None:
+        return False
+    named = references_of(spec, brings_tokens=rules.brings_tokens)
+    return any((reference.kind, reference.name) not in rules.shared for reference in named)
 
 
 def companion_refusal(blocked: Blocked) -> Refusal:

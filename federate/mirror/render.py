@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import orjson
@@ -20,7 +20,7 @@ import orjson
 from federate.companions.downward import facts_read, with_hub_facts
 from federate.companions.keys import Kind
 from federate.companions.places import CONTAINERS
-from federate.companions.render import anchor_reference
+from federate.companions.render import owner_reference
 from federate.companions.rewrite import renaming, with_companion_names
 from federate.companions.words import Words, as_said, hub_words
 from federate.mirror.applied import (
@@ -137,6 +137,10 @@ class RenderRules:
         """Tell whether a label or annotation of that key is on the mirror as on the hub pod."""
         return not key.startswith((PREFIX, *self.denied_metadata_prefixes))
 
+    def sharing(self, shared: frozenset[tuple[Kind, str]] | None) -> RenderRules:
+        """Return the same rules, by which these objects of the target keep their names, too."""
+        return replace(self, shared=self.shared | shared) if shared else self
+
     def words(self, hub_pod: JsonObject, target_namespace: str) -> Words:
         """Return what puts the target's words about a mirror into the hub's."""
         if self.scope is None:
@@ -179,7 +183,7 @@ def render_mirror(
             "name": mirror.name,
             "labels": {**labels, **origin.labels()},
             "annotations": {**annotations, **own_annotations},
-            "ownerReferences": [anchor_reference(anchor)],
+            "ownerReferences": [owner_reference(anchor)],
         },
         "spec": spec,
     }

@@ -13,8 +13,9 @@ from typing import assert_never
 import structlog
 
 from federate.cluster.store import Change, Store
-from federate.companions.demand import target_namespace_of
+from federate.companions.demand import has_mirror, target_namespace_of
 from federate.companions.holding import Hold
+from federate.companions.keys import Kind
 from federate.errors import (
     AlreadyExists,
     ClusterError,
@@ -48,6 +49,7 @@ from federate.mirror.steps import (
     LookUpAnchor,
     LookUpHubPod,
     LookUpMirror,
+    LookUpShared,
     Nothing,
     PatchMirror,
     PlanRules,
@@ -116,6 +118,7 @@ class Round:
         self._hub_pod_fresh = False
         self._mirrors_fresh = False
         self._anchor_fresh = False
+        self._shared: dict[str, frozenset[tuple[Kind, str]]] = {}
         self._occupant = False
         self._unmarked = False
         self._conflicts = 0
@@ -210,6 +213,7 @@ class Round:
             anchor_fresh=self._anchor_fresh,
             occupant=self._occupant,
             hold=hold,
+            shared=dict(self._shared),
             held_since=self._memories.note_hold(uid, hold, now=ports.now()),
             weakened_by=memory.weakened_by,
             unmarked=self._unmarked,
@@ -227,13 +231,16 @@ class Round:
         is_over = is_terminating(hub_pod) or is_terminal(hub_pod)
         if is_over or (mirrors and not spec_of(hub_pod).get("ephemeralContainers")):
             return None
-        namespace = target_namespace_of(hub_pod, self._mirror_key)
+        standing = {key_of(mirror): uid_of(mirror) for mirror in mirrors}
+        namespace = target_namespace_of(
+            hub_pod, self._mirror_key, is_mirrored=has_mirror(hub_pod, standing)
+        )
         return self._ports.hold(hub_pod, namespace) if namespace else None
 
     async def _execute(self, step: Step) -> None:
         """Carry out one step; the plan is asked for the next."""
         match step:
-            case LookUpHubPod() | LookUpMirror() | LookUpAnchor():
+            case LookUpHubPod() | LookUpMirror() | LookUpAnchor() | LookUpShared():
                 await self._look_up(step)
             case PrepareGround():
                 await self._prepare_ground()
@@ -256,7 +263,9 @@ class Round:
 
     # -- looking -----------------------------------------------------------------------------------
 
-    async def _look_up(self, step: LookUpHubPod | LookUpMirror | LookUpAnchor) -> None:
+    async def _look_up(
+        self, step: LookUpHubPod | LookUpMirror | LookUpAnchor | LookUpShared
+    ) -> None:
         match step:
             case LookUpHubPod():
                 await self._look_up_hub_pod()
@@ -267,6 +276,17 @@ class Round:
                 if namespace:
                     await self._ports.ground.look_up_anchor(namespace)
                 self._anchor_fresh = True
+            case LookUpShared():
+                await self._look_up_shared(step.namespace)
+
+    async def _look_up_shared(self, namespace: str) -> None:
+        hub_pod = self._ports.hub_pods.get(self._key)
+        try:
+            shared = await self._ports.shared(hub_pod or {}, namespace)
+        except ClusterError as error:
+            await self._tell_failure(create_failure_of(error, target_name=self._target_name))
+            raise
+        self._shared[namespace] = shared
 
     def _ground_namespace(self) -> str:
         """Name the namespace whose anchor counts: where the mirror stands, or shall stand; or "".
@@ -277,7 +297,9 @@ class Round:
         record = record_of(hub_pod) if hub_pod is not None else None
         if record is not None and record.mirror_uid:
             namespace = record.mirror.namespace
-            if self._ports.ground.is_watched(namespace):
+            ground = self._ports.ground
+            # People can write the record too: it leads to no place that was never used.
+            if ground.is_watched(namespace) and ground.is_recorded(namespace):
                 return namespace
         return self._mirror_key.namespace if self._mirror_key is not None else ""
 
@@ -480,7 +502,7 @@ class Round:
             origin=Origin(scope=self._scope, pod=self._key, pod_uid=uid_of(hub_pod)),
             mirror=key,
             anchor=anchor,
-            rules=self._rules.render,
+            rules=self._rules.render.sharing(self._shared.get(key.namespace)),
         )
         self._fence()
         try:

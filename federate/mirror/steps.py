@@ -12,6 +12,7 @@ from enum import Enum, StrEnum
 from typing import TypeAlias
 
 from federate.companions.holding import Hold
+from federate.companions.keys import Kind
 from federate.mirror.refusal import Refusal
 from federate.mirror.render import RenderRules
 from federate.mirror.updates import Update
@@ -75,6 +76,9 @@ class PodView:
     """An object that is not ours has the mirror's name."""
     hold: Hold | None = None
     """What of the pod's companions is not in the target yet, where a mirror stands or shall."""
+    shared: Mapping[str, frozenset[tuple[Kind, str]]] = field(default_factory=dict)
+    """By target namespace, as far as it was asked in this reconcile: which objects there the pod
+    may name as they are."""
     held_since: datetime | None = None
     """Since when it is on its way; None where nothing is."""
     weakened_by: str = ""
@@ -142,6 +146,14 @@ class LookUpAnchor:
     """Read the anchor: was the mirror's end an uninstall?"""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpShared:
+    """Ask for what the pod names in that namespace: do people there share it? (C30)"""
+
+    reason: str
+    namespace: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +236,7 @@ Step: TypeAlias = (
     | LookUpHubPod
     | LookUpMirror
     | LookUpAnchor
+    | LookUpShared
     | WriteHubPod
     | PrepareGround
     | CreateMirror
@@ -242,6 +255,8 @@ def lane_of(step: Step) -> Lane:
             return lane
         case PrepareGround() | CreateMirror() | UngateMirror() | PatchMirror() | UpdateMirror():
             return Lane.SYNC
+        case LookUpShared():
+            return Lane.SYNC
         case LookUpAnchor() | DeleteMirror() | DeleteHubPod():
             return Lane.DELETE
         case Nothing():
@@ -255,6 +270,7 @@ def touches_target(step: Step) -> bool:
         (
             LookUpMirror,
             LookUpAnchor,
+            LookUpShared,
             PrepareGround,
             CreateMirror,
             UngateMirror,
@@ -280,5 +296,6 @@ def belongs(step: Step, lane: str, *, first: bool) -> bool:
         # One before an update is worth nothing here: the update would be another lane's again.
         return step.lane != Lane.SYNC
     return not isinstance(
-        step, (PrepareGround, CreateMirror, UngateMirror, PatchMirror, UpdateMirror)
+        step,
+        (PrepareGround, LookUpShared, CreateMirror, UngateMirror, PatchMirror, UpdateMirror),
     )

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from federate.mirror.refusal import Refusal, held_debugger_refusal
+from federate.mirror.refusal import Refusal, held_debugger_refusal, names_objects
 from federate.mirror.render import metadata_changes
 from federate.mirror.steps import (
     Lane,
     LookUpHubPod,
+    LookUpShared,
     PatchMirror,
     PlanRules,
     PodView,
@@ -22,7 +23,7 @@ from federate.mirror.steps import (
     UpdateMirror,
 )
 from federate.mirror.updates import Update, pending_updates
-from federate.model.objects import JsonObject, condition_of, fingerprint_of
+from federate.model.objects import JsonObject, condition_of, fingerprint_of, key_of
 from federate.status.project import UPDATE_REJECTED
 
 METADATA = "metadata"
@@ -45,11 +46,12 @@ def pending_changes(
     view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
 ) -> tuple[Pending, ...]:
     """List what changed in the hub pod and did not come to its mirror yet, the spec first."""
+    render = rules.render.sharing(view.shared.get(key_of(mirror).namespace))
     pending = [
         _waiting(update, view, rules) if update.holds else _pending(update, mirror)
-        for update in pending_updates(hub_pod, mirror, rules.render, view.hold)
+        for update in pending_updates(hub_pod, mirror, render, view.hold)
     ]
-    changes = metadata_changes(hub_pod, mirror, rules.render)
+    changes = metadata_changes(hub_pod, mirror, render)
     fingerprint = "" if changes is None else fingerprint_of(changes)
     if changes is not None and fingerprint != view.futile_metadata:
         step = PatchMirror(
@@ -88,8 +90,8 @@ def _waiting(update: Update, view: PodView, rules: PlanRules) -> Pending:
 
 
 def next_change(
-    view: PodView, pending: Sequence[Pending]
-) -> UpdateMirror | PatchMirror | LookUpHubPod | None:
+    view: PodView, rules: PlanRules, pending: Sequence[Pending]
+) -> UpdateMirror | PatchMirror | LookUpHubPod | LookUpShared | None:
     """Return the first change that is due; None where all wait.
 
     A spec is taken over from a hub pod that was read directly: one from a cache that is behind
@@ -98,6 +100,11 @@ def next_change(
     due = next((p.step for p in pending if p.step is not None and _is_due(view, p)), None)
     if isinstance(due, UpdateMirror) and not view.hub_pod_fresh:
         return LookUpHubPod(reason=f"{due.reason}: is this the newest?", lane=Lane.SYNC)
+    if isinstance(due, UpdateMirror) and names_objects(due.update.spec, rules.render):
+        namespace = key_of(due.mirror).namespace
+        if namespace not in view.shared:
+            reason = "does the target share what a debug container names?"
+            return LookUpShared(reason=reason, namespace=namespace)
     return due
 
 

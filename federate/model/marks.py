@@ -63,6 +63,11 @@ COMPANION_LABEL = PREFIX + "companion"
 """The kind, in small letters: tells companions from anchors and mirrors."""
 COMPANION_OF_ANNOTATION = PREFIX + "companion-of"
 """Which object of the hub it stands for."""
+TAKEN_UP_ANNOTATION = PREFIX + "taken-up"
+"""How often another process put to use what it did not make: changes the version."""
+
+SHARED_LABEL = PREFIX + "shared"
+"""Put by people of the target on a ConfigMap or Secret of theirs, `true`: hub pods may name it."""
 
 # -- annotations of target namespaces that federate made --
 HUB_NAMESPACE_ANNOTATION = PREFIX + "hub-namespace"
@@ -172,7 +177,8 @@ def origin_of(obj: JsonObject) -> Origin | None:
         annotations.get(HUB_POD_NAME_ANNOTATION, ""),
     )
     uid = labels.get(HUB_POD_UID_LABEL, "")
-    if not (scope.owns(obj) and pod.namespace and pod.name and uid):
+    # Who may write pods in the target must not lead requests to the hub anywhere but to a pod.
+    if not (scope.owns(obj) and pod.can_exist and uid):
         return None
     return Origin(scope=scope, pod=pod, pod_uid=uid)
 
@@ -233,7 +239,11 @@ class MirrorRecord:
 
 
 def record_of(hub_pod: JsonObject) -> MirrorRecord | None:
-    """Read a hub pod's record; None where there is none, it is unreadable, or another pod's."""
+    """Read a hub pod's record; None where there is none, it is unreadable, or another pod's.
+
+    Whoever may annotate the pod can write it. So it decides nothing about other pods, nor about any
+    place in the target but where that very mirror stands (`companions.demand.has_mirror`).
+    """
     text = annotations_of(hub_pod).get(RECORD_ANNOTATION)
     record = _parse_record(text) if text else None
     return record if record is not None and record.pod_uid == uid_of(hub_pod) else None
@@ -243,11 +253,13 @@ def record_of(hub_pod: JsonObject) -> MirrorRecord | None:
 def _parse_record(text: str) -> MirrorRecord | None:
     try:
         value: JsonDict = orjson.loads(text)
-        return MirrorRecord(
+        mirror = ObjectKey(str(value["namespace"]), str(value["name"]))
+        record = MirrorRecord(
             pod_uid=str(value["podUID"]),
-            mirror=ObjectKey(str(value["namespace"]), str(value["name"])),
+            mirror=mirror,
             mirror_uid=str(value.get("uid", "")),
             intended_at=str(value.get("intendedAt", "")),
         )
+        return record if mirror.can_exist else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -6,6 +6,7 @@ Objects stay JSON from wire to wire: unknown fields survive. What comes in is re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,6 +16,18 @@ JsonObject: TypeAlias = Mapping[str, Any]
 JsonDict: TypeAlias = dict[str, Any]
 
 _EMPTY: JsonObject = {}
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUBDOMAIN_LIMIT = 253
+
+
+def is_object_name(name: str) -> bool:
+    """Tell whether an object may be called so (RFC 1123 subdomain).
+
+    What somebody wrote into a spec, an annotation or a list may be anything: it must be asked
+    before it becomes a part of a URL, where `x/proxy` leads elsewhere than to a pod of that name.
+    """
+    return len(name) <= _SUBDOMAIN_LIMIT and _SUBDOMAIN.fullmatch(name) is not None
 
 
 class ObjectKey(NamedTuple):
@@ -28,6 +41,11 @@ class ObjectKey(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def can_exist(self) -> bool:
+        """Tell whether an object of a namespace may be called so; see `is_object_name`."""
+        return is_object_name(self.namespace) and is_object_name(self.name)
 
 
 def copied(value: Any) -> Any:

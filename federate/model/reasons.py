@@ -61,6 +61,7 @@ class NodeReason(StrEnum):
     READY = "FederateReady"
     UNINSTALLED = "Uninstalled"
     CAPACITY_UNKNOWN = "CapacityUnknown"
+    COMPANIONS_LEFT = "CompanionsLeft"
     TARGET_ANSWERS = "TargetAnswers"
     TARGET_UNREACHABLE = "TargetUnreachable"
     TARGET_REFUSES = "TargetRefuses"

@@ -15,13 +15,24 @@ class Resource:
     namespaced: bool
 
     @property
+    def group(self) -> str:
+        """The API group; "" is the core one."""
+        return self.group_version.rpartition("/")[0]
+
+    @property
     def root(self) -> str:
         """The path in front of `namespaces/` or the plural, without a trailing slash."""
         core = "/" not in self.group_version
         return f"/api/{self.group_version}" if core else f"/apis/{self.group_version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of a collection (no name), an object, or its subresource."""
+        """The URL path of a collection (no name), an object, or its subresource.
+
+        Raises:
+            ValueError: what ought to be a name would lead elsewhere; see `objects.is_object_name`.
+        """
+        if "/" in namespace or "/" in name:
+            raise ValueError(f"no {self.kind} can be called {namespace}/{name}")
         parts = [self.root]
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]
@@ -70,3 +81,18 @@ POD_METRICS = Resource(
     group_version="metrics.k8s.io/v1beta1", plural="pods", kind="PodMetrics", namespaced=True
 )
 """What containers use, as far as a cluster has somebody who measures."""
+DAEMONSETS = Resource(
+    group_version="apps/v1", plural="daemonsets", kind="DaemonSet", namespaced=True
+)
+BUDGETS = Resource(
+    group_version="policy/v1",
+    plural="poddisruptionbudgets",
+    kind="PodDisruptionBudget",
+    namespaced=True,
+)
+SERVICE_RANGES = Resource(
+    group_version="networking.k8s.io/v1",
+    plural="servicecidrs",
+    kind="ServiceCIDR",
+    namespaced=False,
+)

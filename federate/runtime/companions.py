@@ -7,19 +7,21 @@ from dataclasses import dataclass, replace
 
 from federate.cluster.reflector import Reflector
 from federate.cluster.store import Change
+from federate.companions.consents import Consents, Shared
 from federate.companions.holding import Hold, joined
 from federate.companions.identity import IdentityRules
 from federate.companions.issuer import EventPort, Issuer
 from federate.companions.issuing import IssueTools
 from federate.companions.ports import CompanionPorts
 from federate.companions.reconciler import Companions
+from federate.companions.references import references_of
 from federate.companions.rules import CompanionRules, IdentityMode
 from federate.companions.steps import Ground as Standing
 from federate.mirror.ground import Ground
 from federate.mirror.render import RenderRules
 from federate.mirror.steps import AnchorState
-from federate.model.marks import Scope
-from federate.model.objects import JsonObject
+from federate.model.marks import Scope, origin_of
+from federate.model.objects import JsonObject, spec_of
 
 _STANDING = {
     AnchorState.PRESENT: Standing.READY,
@@ -47,7 +49,7 @@ class CompanionGround:
         await self._ground.prepare(hub_namespace)
 
     async def note(self, namespace: str, entries: Mapping[str, str | None], *, exact: bool) -> None:
-        """Write entries of the anchor's list."""
+        """Write lines into the anchor's `data`."""
         await self._ground.note(namespace, entries, exact=exact)
 
 
@@ -76,6 +78,8 @@ class Comers:
 
     companions: Companions
     issuer: Issuer
+    consents: Consents
+    ports: CompanionPorts
 
     def hold(self, hub_pod: JsonObject, target_namespace: str) -> Hold | None:
         """Say what a hub pod waits for."""
@@ -84,14 +88,32 @@ class Comers:
             self.issuer.hold(hub_pod, target_namespace),
         )
 
+    async def shared(self, hub_pod: JsonObject, target_namespace: str) -> Shared:
+        """Say which objects of the target a hub pod may name as they are, by their label there.
+
+        Raises:
+            ClusterError: the target does not say.
+        """
+        named = references_of(spec_of(hub_pod), brings_tokens=self.ports.brings_tokens)
+        names = {(reference.kind, reference.name) for reference in named}
+        return await self.consents.of(target_namespace, names - self.ports.shared)
+
     def on_hub_pod(self, change: Change) -> None:
         """Take note of a hub pod."""
         self.companions.on_hub_pod(change)
         self.issuer.on_hub_pod(change)
 
     def on_mirror(self, change: Change) -> None:
-        """Take note of a mirror."""
+        """Take note of a mirror; what its hub pod claims of it is true now, or not any more."""
         self.companions.on_mirror(change)
+        shown = change.new or change.old
+        origin = origin_of(shown) if shown is not None else None
+        stood = self.companions.mirror_of(origin.pod) if origin is not None else None
+        if origin is None or stood is None or stood is (change.new is not None):
+            return
+        hub_pod = self.ports.hub_pods.get(origin.pod)
+        if hub_pod is not None:
+            self.on_hub_pod(Change(key=origin.pod, old=hub_pod, new=hub_pod))
 
     def on_anchor(self, change: Change) -> None:
         """Take note of an anchor."""
@@ -129,4 +151,11 @@ def build_comers(
         wall_clock=wall_clock,
         renew_share=rules.renew_share,
     )
-    return Comers(companions=companions, issuer=Issuer(tools, events=events))
+    issuer = Issuer(tools, events=events)
+    companions.lists.listeners.append(issuer.on_record)
+    return Comers(
+        companions=companions,
+        issuer=issuer,
+        consents=Consents(ports.target, count_read=ports.count_read, clock=ports.clock),
+        ports=ports,
+    )

@@ -1,36 +1,22 @@
-"""Who wants which companion, and which nobody wants."""
+"""Where companions stand, whose word counts for it, and which Secrets are on record."""
 
 from __future__ import annotations
 
 import pytest
 
 from federate.companions.demand import (
-    Demand,
-    demand_of,
+    has_mirror,
     listed_in,
     listing_entry,
     target_namespace_of,
-    unwanted_companions,
 )
-from federate.companions.keys import CompanionKey, Kind, name_of
-from federate.companions.rewrite import renaming, with_companion_names
+from federate.companions.keys import CompanionKey, name_of
 from federate.model.marks import RECORD_ANNOTATION, MirrorRecord, Scope
 from federate.model.objects import JsonDict, ObjectKey
-from tests.support.companions import ANCHOR, TARGET_NAMESPACE, companion, hub_object, key_for
-from tests.support.views import OTHER_SCOPE, SCOPE, hub_pod, mirror
+from tests.support.companions import ANCHOR, key_for
+from tests.support.views import SCOPE, hub_pod
 
-DB, APP = key_for(), key_for(Kind.CONFIGMAP, "app")
-NOTHING = Demand(keys=frozenset(), used=frozenset())
-
-
-def wanting(*keys: CompanionKey) -> JsonDict:
-    return {"volumes": [_volume(key) for key in keys]}
-
-
-def _volume(key: CompanionKey) -> JsonDict:
-    if key.kind is Kind.SECRET:
-        return {"secret": {"secretName": key.name}}
-    return {"configMap": {"name": key.name}}
+DB = key_for()
 
 
 def anchor(*keys: CompanionKey, scope: Scope = SCOPE, **entries: str) -> JsonDict:
@@ -44,61 +30,47 @@ def anchor(*keys: CompanionKey, scope: Scope = SCOPE, **entries: str) -> JsonDic
 
 # -- where -----------------------------------------------------------------------------------------
 
+OLD = ObjectKey("old", "web")
+
+
+def recorded(mirror_uid: str = "m", mirror: ObjectKey = OLD) -> JsonDict:
+    record = MirrorRecord(pod_uid="uid-web", mirror=mirror, mirror_uid=mirror_uid)
+    return hub_pod().with_annotations({RECORD_ANNOTATION: record.format()}).build()
+
 
 def test_companions_stand_where_the_mirror_does() -> None:
     """A changed namespace strategy moves no mirror, nor its companions."""
     rule = ObjectKey("new", "web")
-    record = MirrorRecord(pod_uid="uid-web", mirror=ObjectKey("old", "web"), mirror_uid="m")
-    recorded = hub_pod().with_annotations({RECORD_ANNOTATION: record.format()}).build()
-    assert target_namespace_of(recorded, rule) == "old"
-    intent = MirrorRecord(pod_uid="uid-web", mirror=ObjectKey("old", "web"))
-    intended = hub_pod().with_annotations({RECORD_ANNOTATION: intent.format()}).build()
-    assert target_namespace_of(intended, rule) == "new"
-    assert target_namespace_of(hub_pod().build(), rule) == "new"
-    assert target_namespace_of(hub_pod().build(), None) is None
+    assert target_namespace_of(recorded(), rule, is_mirrored=True) == "old"
+    assert target_namespace_of(recorded(), None, is_mirrored=True) == "old"
+    assert target_namespace_of(hub_pod().build(), rule, is_mirrored=False) == "new"
+    assert target_namespace_of(hub_pod().build(), None, is_mirrored=False) is None
 
 
-# -- who -------------------------------------------------------------------------------------------
+def test_c30_a_record_alone_leads_to_no_other_namespace() -> None:
+    """Whoever may annotate a pod can write one: his Secrets go where the rules say, or nowhere."""
+    assert target_namespace_of(recorded(), ObjectKey("new", "web"), is_mirrored=False) == "new"
+    assert target_namespace_of(recorded(), None, is_mirrored=False) is None
 
 
-def demand(*specs: JsonDict, mirrors: tuple[JsonDict, ...] = (), shared: bool = False) -> Demand:
-    pods = [(hub_pod().with_spec(**spec).build(), TARGET_NAMESPACE) for spec in specs]
-    lost = (hub_pod().with_spec(**wanting(key_for(name="unplaced"))).build(), None)
-    return demand_of(
-        scope=SCOPE,
-        hub_pods=[*pods, lost],
-        mirrors=mirrors,
-        shared={(Kind.SECRET, "db")} if shared else (),
-    )
-
-
-def test_a_companion_is_wanted_while_a_hub_pod_refers_to_it() -> None:
-    """However many do."""
-    wanted = demand(wanting(DB), wanting(DB, APP))
-    assert wanted.keys == {DB, APP}
-    assert wanted.wants(SCOPE, DB)
-    assert not wanted.wants(SCOPE, key_for(name="unplaced"))
-    assert demand(wanting(DB), shared=True) == NOTHING
-
-
-def test_a_companion_is_wanted_while_a_mirror_lives_that_uses_it() -> None:
-    """Its hub pod may be gone: an orphan keeps what it needs to its end."""
-    spec = with_companion_names(wanting(DB), renaming(SCOPE, "default"))
-    orphan = mirror().with_spec(**spec).build()
-    wanted = demand(mirrors=(orphan,))
-    assert wanted.keys == frozenset()
-    assert wanted.wants(SCOPE, DB)
-    assert not wanted.wants(SCOPE, APP)
-    elsewhere = CompanionKey("elsewhere", *DB[1:])
-    assert not wanted.wants(SCOPE, elsewhere)
-
-
-def test_mirrors_of_others_want_nothing_of_ours() -> None:
-    """Nor do pods that only look like mirrors."""
-    spec = with_companion_names(wanting(DB), renaming(SCOPE, "default"))
-    theirs = mirror(scope=OTHER_SCOPE).with_spec(**spec).build()
-    plain = hub_pod().with_spec(**spec).build()
-    assert demand(mirrors=(theirs, plain)) == NOTHING
+@pytest.mark.parametrize(
+    ("pod", "standing", "has_one"),
+    [
+        (recorded(), {OLD: "m"}, True),
+        (recorded(), {OLD: "m", ObjectKey("new", "web"): "n"}, True),
+        (recorded(), {OLD: "another"}, False),
+        (recorded(), {ObjectKey("new", "web"): "m"}, False),
+        (recorded(), {}, False),
+        (recorded(""), {OLD: "m"}, False),
+        (recorded(""), {OLD: ""}, False),
+        (hub_pod().build(), {OLD: "m"}, False),
+    ],
+)
+def test_a_mirror_is_the_pods_where_both_sides_say_so(
+    pod: JsonDict, standing: dict[ObjectKey, str], has_one: bool
+) -> None:
+    """By place and uid; what stands there comes from the marks in the target."""
+    assert has_mirror(pod, standing) is has_one
 
 
 # -- the inventory ---------------------------------------------------------------------------------
@@ -119,31 +91,3 @@ def test_an_entry_that_does_not_fit_its_name_is_none(entry: str) -> None:
     listing = anchor()
     listing["data"][name_of(SCOPE, DB).name] = entry
     assert list(listed_in(SCOPE, listing)) == []
-
-
-def test_what_nobody_wants_is_listed_for_a_closer_look() -> None:
-    """ConfigMaps by their marks, Secrets by the list; what is wanted is left out."""
-    made = [companion(APP, hub_object(APP)), companion(key_for(), hub_object(DB))]
-    found = unwanted_companions(
-        scope=SCOPE, demand=NOTHING, configmaps=[*made, ANCHOR], anchors=[anchor(DB)]
-    )
-    assert found == (APP, DB)
-    wanted = demand(wanting(DB, APP))
-    assert not unwanted_companions(
-        scope=SCOPE, demand=wanted, configmaps=made, anchors=[anchor(DB)]
-    )
-
-
-def test_what_others_made_is_left_out() -> None:
-    """Other virtual nodes and hubs, and objects that lost a mark."""
-    theirs = companion(APP, hub_object(APP), scope=OTHER_SCOPE)
-    unmarked = companion(APP, hub_object(APP))
-    unmarked["metadata"]["labels"] = SCOPE.labels()
-    no_anchor = anchor(DB)
-    no_anchor["metadata"]["labels"] = {}
-    assert not unwanted_companions(
-        scope=SCOPE,
-        demand=NOTHING,
-        configmaps=[theirs, unmarked],
-        anchors=[anchor(DB, scope=OTHER_SCOPE), no_anchor],
-    )

@@ -11,7 +11,7 @@ from federate.companions.keys import CompanionKey, Kind, name_of
 from federate.companions.references import wants_of
 from federate.companions.wanted import Wanted
 from federate.model.marks import RECORD_ANNOTATION, MirrorRecord, Origin
-from federate.model.objects import JsonDict, JsonObject, ObjectKey
+from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
 from tests.support.companions import TARGET_NAMESPACE, key_for
 from tests.support.companionworlds import needing
 from tests.support.views import SCOPE
@@ -28,6 +28,7 @@ def fresh(**fields: Any) -> Wanted:
         "shared": frozenset(),
         "brings_tokens": False,
         "is_refused": lambda _pod: False,
+        "has_mirror": lambda _pod: True,
         **fields,
     }
     return Wanted(**given)
@@ -111,9 +112,36 @@ def test_a_terminal_pod_wants_nothing() -> None:
 def test_a_refused_pod_wants_nothing_until_it_has_a_mirror() -> None:
     wanted = fresh(is_refused=lambda _pod: True)
     assert tell(wanted, hub_pod("a")).begun == frozenset()
+    assert tell(wanted, claiming()).begun == {DB, SETTINGS}
+
+
+def claiming() -> JsonDict:
+    """A hub pod whose record says that it has a mirror."""
     record = MirrorRecord(pod_uid="uid-a", mirror=MIRROR, mirror_uid="mirror-a")
-    mirrored = hub_pod("a", annotations={RECORD_ANNOTATION: record.format()})
-    assert tell(wanted, mirrored).begun == {DB, SETTINGS}
+    return hub_pod("a", annotations={RECORD_ANNOTATION: record.format()})
+
+
+def test_c30_a_pod_that_claims_a_mirror_wants_nothing_until_that_stands_there() -> None:
+    """A forged record brings nothing; at a start it is only that mirrors are told of later."""
+    standing: set[str] = set()
+    refusals: list[str] = []
+
+    def is_refused(pod: JsonObject) -> bool:
+        refusals.append(uid_of(pod))
+        return False
+
+    wanted = fresh(has_mirror=lambda pod: uid_of(pod) in standing, is_refused=is_refused)
+    assert tell(wanted, hub_pod("a")).begun == {DB, SETTINGS}
+    assert wanted.mirror_of(A) is None
+    assert tell(wanted, claiming()).ended == {DB, SETTINGS}
+    assert wanted.mirror_of(A) is False
+    standing.add("uid-a")
+    assert tell(wanted, claiming()).begun == {DB, SETTINGS}
+    assert wanted.mirror_of(A) is True
+    assert wanted.mirror_of(B) is None
+    assert refusals == ["uid-a"]  # which costs: not for each pod of a start
+    standing.clear()
+    assert tell(wanted, claiming()).ended == {DB, SETTINGS}
 
 
 def test_without_a_place_for_the_mirror_nothing_is_wanted() -> None:

@@ -10,7 +10,10 @@ from contextlib import suppress
 
 import pytest
 
+from federate.companions.environment import Advertised
+from federate.companions.issued import place_of, token_key
 from federate.companions.keys import CompanionKey, Kind, name_of
+from federate.companions.rules import CompanionRules, IdentityMode
 from federate.errors import (
     ClusterError,
     FederateError,
@@ -22,7 +25,12 @@ from federate.garbage.namespaces import IN_FLIGHT_SECONDS
 from federate.leave.drain import DrainRules, free_rest
 from federate.leave.leaving import Leaving
 from federate.leave.waiting import NO_ANSWER, Patience, looking
-from federate.model.marks import HUB_LABEL, LEAVING_ANNOTATION
+from federate.model.marks import (
+    HUB_LABEL,
+    LEAVING_ANNOTATION,
+    RECORD_ANNOTATION,
+    MirrorRecord,
+)
 from federate.model.naming import anchor_name
 from federate.model.objects import (
     JsonDict,
@@ -31,6 +39,7 @@ from federate.model.objects import (
     condition_of,
     key_of,
     spec_of,
+    uid_of,
 )
 from federate.model.pods import phase_of
 from federate.model.reasons import PodReason
@@ -41,6 +50,7 @@ from federate.status.project import MIRRORED
 from tests.support.clock import run_virtual, virtual_time
 from tests.support.fakeclient import Call, Fault, LostRequest, Refuse
 from tests.support.fakestore import Change, Eyes
+from tests.support.issuestage import token_volume
 from tests.support.leavestage import COMMAND, LEASE, NODE, LeaveStage, Said
 
 A = ObjectKey("default", "a")
@@ -154,7 +164,8 @@ async def test_what_came_along_goes_between_mirrors_and_anchors(has_node: bool) 
     order = [kinds.get(call.key.name, call.resource.plural) for call in deletes]
     # The anchor goes with its namespace, which is empty then.
     assert [name for name, _ in itertools.groupby(order)] == ["pods", "companion", "namespaces"]
-    assert order.count("companion") == len(keys)
+    secrets = [key for key in keys if key.kind is Kind.SECRET]  # each has an entry
+    assert order.count("companion") == len(keys) + len(secrets)
     for call in deletes:
         if kinds.get(call.key.name) == "companion":
             assert {"uid", "resourceVersion"} <= (call.body or {})["preconditions"].keys()
@@ -384,6 +395,41 @@ async def test_a_budget_is_waited_for() -> None:
 
 
 @virtual_time
+async def test_c31_tokens_of_pods_that_a_drain_waits_for_are_renewed() -> None:
+    """By a command that was told nothing of `identity`: what came along tells of it."""
+    stage = LeaveStage()
+    stage.companions = CompanionRules(
+        identity=IdentityMode.HUB, advertised=Advertised(host="hub.example.org", port=6443)
+    )
+    async with stage.alive():
+        async with stage.federate("before"):
+            await asyncio.sleep(3.0)
+            stage.submit("a", volumes=[token_volume(expirationSeconds=600)])
+            await asyncio.sleep(6.0)
+        secret = place_of(stage.scope, token_key(stage.hub_pod("a") or {}, stage.namespace))
+        before = stage.target.read(SECRETS, secret)["data"]
+        stage.hub.budgeted.add(A)
+        with pytest.raises(FederateError, match="not done"):
+            await stage.leave(timeout_seconds=430.0)  # it ends after 600 s
+        assert stage.target.read(SECRETS, secret)["data"] != before
+        stage.hub.budgeted.clear()
+        await stage.leave()
+        assert stage.left_behind() == []
+
+
+@virtual_time
+async def test_c31_where_there_are_no_tokens_none_is_asked_for() -> None:
+    stage = LeaveStage()
+    async with stage.alive():
+        async with stage.federate("before"):
+            await asyncio.sleep(3.0)
+            stage.submit("a")
+            await asyncio.sleep(6.0)
+        await stage.leave()
+        assert not [call for call in stage.hub.calls if call.subresource == "token"]
+
+
+@virtual_time
 async def test_another_cluster_is_not_touched() -> None:
     """A kubeconfig of another cluster than the one on record is refused before anything (C5)."""
     stage = LeaveStage()
@@ -526,6 +572,40 @@ async def test_rights_in_single_namespaces_are_enough() -> None:
     assert stage.target.find(PODS, ObjectKey(stage.namespace, "a")) is None
     assert not [o for r, o in stage.target.store.all() if r == CONFIGMAPS and stage.scope.owns(o)]
     assert any("not to be looked into" in note for note in stage.said.notes)
+
+
+@virtual_time
+async def test_a_record_that_a_user_wrote_keeps_nobody_from_leaving() -> None:
+    """It names a namespace that the operator has no rights in: it is passed over, and told."""
+    stage = LeaveStage()
+
+    def confined(call: Call) -> Fault | None:
+        is_listed = call.verb in ("list", "watch") and call.key.namespace != stage.namespace
+        if call.client.startswith(COMMAND) and (is_listed or call.resource == NAMESPACES):
+            return Refuse(Forbidden("not allowed", status=403))
+        return None
+
+    async with stage.alive():
+        await stage.used("a")
+        stage.submit("b")
+        uid = uid_of(stage.hub_pod("b") or {})
+        record = MirrorRecord(pod_uid=uid, mirror=ObjectKey("elsewhere", "b"))
+        forged = {RECORD_ANNOTATION: record.format()}
+        stage.hub.edit(
+            PODS, ObjectKey("default", "b"), lambda o: o["metadata"].update(annotations=forged)
+        )
+        stage.hub.edit(
+            NODES,
+            NODE,
+            lambda n: n["metadata"]["annotations"].update(
+                {"federate.dev/target-identity": "unknown"}
+            ),
+        )
+        stage.target.faults = confined
+        await stage.leave()
+    assert stage.hub.find(NODES, NODE) is None
+    assert stage.target.find(PODS, ObjectKey(stage.namespace, "a")) is None
+    assert any("elsewhere may not be looked into" in note for note in stage.said.notes)
 
 
 @virtual_time

@@ -18,7 +18,7 @@ from federate.errors import (
     TargetChanged,
     Unreachable,
 )
-from federate.mirror.ground import POD_SECURITY_LABEL, Ground, GroundRules
+from federate.mirror.ground import NOTE_SECONDS, POD_SECURITY_LABEL, Ground, GroundRules
 from federate.mirror.steps import AnchorState
 from federate.model.marks import HUB_LABEL, HUB_NAMESPACE_ANNOTATION, USED_AT_ANNOTATION
 from federate.model.naming import NamespaceRules, NamespaceStrategy
@@ -31,7 +31,7 @@ from federate.model.objects import (
 )
 from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 from tests.support.clock import ManualClock, virtual_time
-from tests.support.fakeclient import Call, Fault, LostReply, Refuse
+from tests.support.fakeclient import Call, Delay, Fault, LostReply, Refuse
 from tests.support.fakecluster import FakeCluster
 from tests.support.rights import role_in
 from tests.support.scene import ANCHOR, SCOPE, TARGET_NAMESPACE
@@ -302,6 +302,23 @@ async def test_a_failure_of_one_namespace_leaves_the_others_alone() -> None:
     )
     assert isinstance(bad, ServerFault)
     assert good is None
+
+
+@virtual_time
+async def test_a_request_about_the_list_that_hangs_holds_up_the_anchor_for_seconds_only() -> None:
+    """Whether it was carried out is seen by the watch; what is asked for waits no longer."""
+    stage = Stage()
+    await stage.ground.prepare("default")
+    stage.target.faults = lambda call: Delay(1000.0) if call.verb == "patch" else None
+    began_at = asyncio.get_running_loop().time()
+    noted, looked = await asyncio.gather(
+        stage.ground.note(TARGET_NAMESPACE, {"a": None}, exact=True),
+        stage.ground.look_up_anchor(TARGET_NAMESPACE),
+        return_exceptions=True,
+    )
+    assert isinstance(noted, Unreachable)
+    assert looked is AnchorState.PRESENT
+    assert asyncio.get_running_loop().time() - began_at <= NOTE_SECONDS + 1.0
 
 
 @virtual_time

@@ -111,7 +111,7 @@ def test_c30_without_companions_all_that_is_named_is_missing() -> None:
     refusal = refusal_of(hub.build(), mirror_key=KEY, rules=WITHOUT)
     assert refusal is not None
     assert refusal.reason == "CompanionMissing"
-    assert refusal.message.endswith('Secret "pull", Secret "tls"')
+    assert refusal.message.endswith('(companions are off): Secret "pull", Secret "tls"')
 
 
 def leaning(*sources: JsonDict) -> JsonDict:
@@ -125,6 +125,9 @@ def test_c31_a_token_is_refused_unless_there_is_an_identity() -> None:
     """Of the hub, or of the target: whose it is, is no matter here."""
     spec = leaning(TOKEN_SOURCE)
     assert needs_of(spec, RULES) == ("a service account token",)
+    refusal = refusal_of(hub_pod().with_spec(**spec).build(), mirror_key=KEY, rules=RULES)
+    assert refusal is not None
+    assert refusal.message.endswith("(identity is none): a service account token")
     for brings_tokens in (False, True):
         identity = Played(brings_tokens=brings_tokens, travelling_tokens=True)
         assert needs_of(spec, replace(RULES, identity=identity)) == ()

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from federate.model.marks import (
+    HUB_POD_NAME_ANNOTATION,
+    HUB_POD_NAMESPACE_ANNOTATION,
     LONGEST_KEPT,
     RECORD_ANNOTATION,
     MirrorRecord,
@@ -26,6 +28,22 @@ from tests.support.views import OTHER_SCOPE, SCOPE, mirror
 
 ORIGIN = Origin(scope=SCOPE, pod=ObjectKey("default", "web"), pod_uid="uid-web")
 RECORD = MirrorRecord(pod_uid="uid-web", mirror=ObjectKey("hub-x", "web"))
+
+
+ODD_NAMES = (
+    "",
+    ".",
+    "..",
+    "web/proxy",
+    "web/log",
+    "web/../db",
+    "web%2fproxy",
+    "web?x=y",
+    "a\nb",
+    "Web",
+    "x" * 254,
+)
+"""What would lead a request elsewhere than to a pod."""
 
 
 def selected(selector: str, obj: JsonObject) -> bool:
@@ -74,6 +92,15 @@ def test_c3_an_origin_is_not_believed_in_part(mark: str) -> None:
     assert origin_of(changed) != ORIGIN
 
 
+@pytest.mark.parametrize("odd", ODD_NAMES)
+def test_an_origin_names_a_pod_or_nothing(odd: str) -> None:
+    """Who may write pods in the target must not have the hub asked for whatever he likes."""
+    for annotation in (HUB_POD_NAMESPACE_ANNOTATION, HUB_POD_NAME_ANNOTATION):
+        changed = copy.deepcopy(mirror().build())
+        changed["metadata"]["annotations"][annotation] = odd
+        assert origin_of(changed) is None
+
+
 def test_c3_any_mark_tells_a_mirror() -> None:
     """Whatever hub or node it names."""
     assert carries_marks(mirror(scope=OTHER_SCOPE).build())
@@ -107,6 +134,8 @@ def test_a_record_is_read_as_it_is_written(record: MirrorRecord) -> None:
         '{"podUID":"uid-web","namespace":"n"}',
         RECORD.format().replace("uid-web", "uid-of-another"),
         RECORD.format().replace("hub-x", "\\ud800"),
+        *(replace(RECORD, mirror=ObjectKey("hub-x", odd)).format() for odd in ODD_NAMES),
+        *(replace(RECORD, mirror=ObjectKey(odd, "web")).format() for odd in ODD_NAMES),
     ],
 )
 def test_a_record_that_is_spoilt_or_anothers_is_none(text: str) -> None:

@@ -24,3 +24,10 @@ from federate.model.resources import CORE_EVENTS, EVENTS, LEASES, NODES, PODS, R
 def test_paths(resource: Resource, args: tuple[str, ...], path: str) -> None:
     """Core and named groups, namespaced or not, with names and subresources."""
     assert resource.path(*args) == path
+
+
+@pytest.mark.parametrize("args", [("ns/secrets",), ("ns", "web/proxy"), ("a/b", "web", "status")])
+def test_what_is_no_name_leads_nowhere(args: tuple[str, ...]) -> None:
+    """Whatever somebody wrote into an annotation or a list that is read."""
+    with pytest.raises(ValueError, match="no Pod can be called"):
+        PODS.path(*args)
