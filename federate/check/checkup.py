@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias
 
 from federate.check import readers
 from federate.check.access import judge_rights, questions
+from federate.check.accounts import account_of_mirrors, judge_accounts, say_accounts
 from federate.check.connection import (
     WayFacts,
     judge_clock,
@@ -85,8 +86,16 @@ from federate.model.naming import (
     leader_lease_name,
     may_meet_hub,
 )
-from federate.model.objects import JsonDict, ObjectKey, spec_of
-from federate.model.resources import LEASES, NAMESPACES, NODES, PODS
+from federate.model.objects import JsonDict, ObjectKey, key_of, labels_of, spec_of
+from federate.model.resources import (
+    BUDGETS,
+    DAEMONSETS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICES,
+)
 from federate.node.capacity import CapacityRules
 from federate.runtime.identity import describe_holder
 from federate.runtime.settings import Settings, TargetSettings
@@ -136,6 +145,8 @@ class Known:
     ranges: Ranges = field(default_factory=Ranges)
     nodes: dict[str, JsonDict | None] = field(default_factory=dict)
     """On the hub, by name: the virtual nodes, or None where there is none."""
+    is_identified: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once `uid` is as it stays."""
 
 
 Results: TypeAlias = asyncio.Queue[StepResult | None]
@@ -155,7 +166,11 @@ async def check_all(
     """
     timing = _Timing(now=now, step_seconds=step_seconds)
     ends = [_HubCheck(hub, settings, timing)]
-    others = [_TargetCheck(targets[one.name], one, timing) for one in settings.targets]
+    hub_known = ends[0].known
+    others = [
+        _TargetCheck(targets[one.name], one, timing, hub=hub_known, hub_name=settings.hub_identity)
+        for one in settings.targets
+    ]
     async with asyncio.TaskGroup() as group:
         for end in (*ends, *others):
             group.create_task(end.run(), name=f"check-{end.point.name}")
@@ -163,7 +178,7 @@ async def check_all(
             while (result := await end.results.get()) is not None:
                 yield result
     for other in others:
-        for result in _check_pair(settings, ends[0].known, other):
+        for result in _check_pair(settings, hub_known, other):
             yield result
 
 
@@ -202,6 +217,7 @@ class _End:
             self._skip("connection", "clock", "login", "version")
             self._skip(*(name for name, _ in self.later_steps()))
         finally:
+            self.known.is_identified.set()
             self.results.put_nowait(None)
 
     async def _look(self, client: Checked) -> None:
@@ -303,6 +319,7 @@ class _HubCheck(_End):
 
     async def _identity(self) -> Answer:
         self.known.uid = await readers.read_identity(self._client)
+        self.known.is_identified.set()
         return self.known.uid, judge_hub_identity(self.known.uid)
 
     async def _hub_rights(self) -> Answer:
@@ -366,7 +383,7 @@ class _HubCheck(_End):
         return ("" if found else f"{place_of(advertised)} answers as the hub"), found
 
     async def _daemonsets(self) -> Answer:
-        found = await readers.read_everywhere(self._client, readers.DAEMONSETS)
+        found = await readers.read_everywhere(self._client, DAEMONSETS)
         findings = tuple(
             finding
             for target in self._settings.targets
@@ -391,16 +408,29 @@ class _HubCheck(_End):
 
 
 class _TargetCheck(_End):
-    def __init__(self, point: EndPoint, target: TargetSettings, timing: _Timing) -> None:
+    def __init__(
+        self,
+        point: EndPoint,
+        target: TargetSettings,
+        timing: _Timing,
+        *,
+        hub: Known,
+        hub_name: str | None,
+    ) -> None:
+        """`hub_name` is what marks call the hub where that is not its uid."""
         super().__init__(point, timing)
         self.target = target
         self._confined_to = confined_to(target.namespaces) or ()
+        self._missing: frozenset[str] = frozenset()
+        """Namespaces that were given and are not there."""
+        self._hub, self._hub_name = hub, hub_name
 
     def later_steps(self) -> list[Step]:
         return [
             ("identity", self._identity),
             ("rights", self._target_rights),
             ("namespaces", self._namespaces),
+            ("account", self._account),
             ("selectors", self._selectors),
             ("addresses", self._addresses),
         ]
@@ -424,6 +454,7 @@ class _TargetCheck(_End):
             node_names=(),
             namespaces=self.target.namespaces,
             capacity=self.target.capacity,
+            target_account=self.target.companions.target_account,
             features=features_of(self.target, is_confined=bool(self._confined_to)),
         )
         return await self._rights(around)
@@ -433,8 +464,22 @@ class _TargetCheck(_End):
             found, missing = await readers.read_namespaces(self._client, self._confined_to)
         else:
             found, missing = await self._made(), []
+        self._missing = frozenset(missing)
         findings = judge_target_namespaces(found, missing=missing)
         return ("" if findings else f"{len(found)} in use"), findings
+
+    async def _account(self) -> Answer:
+        """Look at the account that mirrors run as, where they run or shall."""
+        name = account_of_mirrors(self.target.companions)
+        namespaces = [one for one in self._confined_to if one not in self._missing]
+        if not self._confined_to:
+            await self._hub.is_identified.wait()  # namespaces of other hubs are no matter of ours
+            hub = self._hub_name or self._hub.uid
+            made = await self._made()
+            namespaces = [key_of(one).name for one in made if labels_of(one)[HUB_LABEL] == hub]
+        found = await readers.read_accounts(self._client, namespaces, name)
+        findings = judge_accounts(found, name)
+        return ("" if findings else say_accounts(found, name)), findings
 
     async def _made(self) -> list[JsonDict]:
         return await readers.read_everywhere(self._client, NAMESPACES, label_selector=HUB_LABEL)
@@ -450,8 +495,8 @@ class _TargetCheck(_End):
         )
         findings: list[Finding] = []
         for resource, judge in (
-            (readers.BUDGETS, judge_budgets),
-            (readers.SERVICES, judge_services),
+            (BUDGETS, judge_budgets),
+            (SERVICES, judge_services),
         ):
             try:
                 found = await readers.read_everywhere(

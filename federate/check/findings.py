@@ -65,6 +65,9 @@ class FindingId(StrEnum):
     KUBELET_CERTIFICATE_PENDING = "KubeletCertificatePending"
     HUB_ADDRESS_UNREACHABLE = "HubAddressUnreachable"
     HUB_ADDRESS_NOT_BELIEVED = "HubAddressNotBelieved"
+    TARGET_ACCOUNT_MISSING = "TargetAccountMissing"
+    TARGET_ACCOUNT_RESTRICTED = "TargetAccountRestricted"
+    TARGET_ACCOUNT_MOUNTED = "TargetAccountMounted"
     NOT_READABLE = "NotReadable"
     STEP_TIMED_OUT = "StepTimedOut"
     STEP_FAILED = "StepFailed"
@@ -79,6 +82,7 @@ NOTES = frozenset(
         FindingId.RANGES_UNKNOWN,
         FindingId.KUBELET_MAY_BE_TUNNELLED,
         FindingId.KUBELET_CERTIFICATE_PENDING,
+        FindingId.TARGET_ACCOUNT_MOUNTED,
         FindingId.NOT_READABLE,
     }
 )
@@ -105,6 +109,8 @@ WARNINGS = frozenset(
         FindingId.KUBELET_DEGRADED,
         FindingId.HUB_ADDRESS_UNREACHABLE,
         FindingId.HUB_ADDRESS_NOT_BELIEVED,
+        FindingId.TARGET_ACCOUNT_MISSING,
+        FindingId.TARGET_ACCOUNT_RESTRICTED,
     }
 )
 

@@ -35,30 +35,20 @@ from federate.errors import (
     Unauthorized,
 )
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, status_of
-from federate.model.resources import CONFIGMAPS, NAMESPACES, NODES, Resource
+from federate.model.resources import (
+    CONFIGMAPS,
+    NAMESPACES,
+    NODES,
+    SERVICE_RANGES,
+    SERVICEACCOUNTS,
+    Resource,
+)
 
 MOST_READ = 8 * MOST_SAID
 """Bytes of an answer in words."""
 
 AT_ONCE = 8
 """Questions under way: they are cheap, and an API server that is slow is not pressed."""
-
-DAEMONSETS = Resource(
-    group_version="apps/v1", plural="daemonsets", kind="DaemonSet", namespaced=True
-)
-BUDGETS = Resource(
-    group_version="policy/v1",
-    plural="poddisruptionbudgets",
-    kind="PodDisruptionBudget",
-    namespaced=True,
-)
-SERVICES = Resource(group_version="v1", plural="services", kind="Service", namespaced=True)
-SERVICE_RANGES = Resource(
-    group_version="networking.k8s.io/v1",
-    plural="servicecidrs",
-    kind="ServiceCIDR",
-    namespaced=False,
-)
 
 AUTHORITIES = ObjectKey("kube-system", "kube-root-ca.crt")
 """Whom pods believe; the same stands in every namespace."""
@@ -240,6 +230,25 @@ async def read_namespaces(
         else:
             there.append(found)
     return there, missing
+
+
+async def read_accounts(
+    client: ClusterPort, namespaces: Iterable[str], name: str
+) -> dict[str, JsonDict | None]:
+    """Read the service account of one name in each namespace, a few at a time.
+
+    Raises:
+        ClusterError: an answer did not come; Forbidden: it may not be read in one of them.
+    """
+    bound = asyncio.Semaphore(AT_ONCE)
+
+    async def read(namespace: str) -> JsonDict | None:
+        async with bound:
+            return await read_object(client, SERVICEACCOUNTS, ObjectKey(namespace, name))
+
+    asked = list(namespaces)
+    found = await asyncio.gather(*map(read, asked))
+    return dict(zip(asked, found, strict=True))
 
 
 async def probe_kubelet(open_call: OpenCall, node_name: str) -> Probe:

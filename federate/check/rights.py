@@ -13,23 +13,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
 from federate.model.leases import NODE_LEASE_NAMESPACE
 from federate.model.naming import NamespaceRules, confined_to, leader_lease_name
 from federate.model.resources import (
+    BUDGETS,
     CERTIFICATE_REQUESTS,
     CONFIGMAPS,
     CORE_EVENTS,
+    DAEMONSETS,
     EVENTS,
     LEASES,
     NAMESPACES,
     NODES,
+    POD_METRICS,
     PODS,
     RESOURCEQUOTAS,
     SECRETS,
+    SERVICE_RANGES,
     SERVICEACCOUNTS,
+    SERVICES,
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
+    Resource,
 )
 from federate.node.capacity import CapacityMode, CapacityRules
 
@@ -100,6 +107,7 @@ class Names(StrEnum):
     KUBEADM = "kubeadm-config"
     CLIENT_CA = "extension-apiserver-authentication"
     SIGNER = "kubernetes.io/kubelet-serving"
+    TARGET_ACCOUNT = "the account that mirrors run as"
 
 
 class Needed(StrEnum):
@@ -110,6 +118,7 @@ class Needed(StrEnum):
     CONFINED = "when confined to given namespaces"
     AGGREGATE = "capacity aggregate"
     QUOTA = "capacity quota"
+    TARGET_ACCOUNT = "identity target"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +173,9 @@ class Circumstances:
     quota_namespace: str = ""
     quota_name: str = ""
     leader_lease_namespace: str = SYSTEM_NAMESPACE
+    target_account: str | None = None
+    """The account that mirrors run as with identity `target`; "": another identity, None: not
+    known."""
     features: frozenset[Feature] = field(default_factory=frozenset)
 
     @property
@@ -188,6 +200,7 @@ def circumstances_of(
     namespaces: NamespaceRules,
     capacity: CapacityRules,
     leader_lease_namespace: str = SYSTEM_NAMESPACE,
+    target_account: str | None = None,
     features: frozenset[Feature] | None = None,
 ) -> Circumstances:
     """Return what a target's settings mean for the rights of one side."""
@@ -201,281 +214,237 @@ def circumstances_of(
         quota_namespace=quota.namespace if quota else "",
         quota_name=quota.name if quota else "",
         leader_lease_namespace=leader_lease_namespace,
+        target_account=target_account,
         features=usual_features(is_confined=bool(given)) if features is None else features,
     )
 
 
+def _row(  # noqa: PLR0913 - one parameter for each column
+    side: Side,
+    verbs: str,
+    resource: Resource,
+    *,
+    subresource: str = "",
+    place: Place = Place.CLUSTER,
+    names: Names = Names.ANY,
+    needed: Needed = Needed.ALWAYS,
+    feature: Feature | None = None,
+    is_required: bool | None = None,
+    why: str,
+    without: str,
+) -> Row:
+    """Make a row of the table; what only a feature needs is not required, unless it says so."""
+    return Row(
+        side=side,
+        group=resource.group,
+        resource=f"{resource.plural}/{subresource}" if subresource else resource.plural,
+        verbs=tuple(verbs.split()),
+        place=place,
+        names=names,
+        needed=needed,
+        feature=feature,
+        is_required=feature is None if is_required is None else is_required,
+        why=why,
+        without=without,
+    )
+
+
+_hub = partial(_row, Side.HUB)
+_target = partial(_row, Side.TARGET)
+
+
 HUB_ROWS = (
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=NAMESPACES.plural,
-        verbs=("get",),
-        place=Place.CLUSTER,
+    _hub(
+        "get",
+        NAMESPACES,
         names=Names.SYSTEM_NAMESPACE,
         why="its uid tells this hub from others, and is asked again before absence is believed",
         without="federate does not start",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=NODES.plural,
-        verbs=("create",),
-        place=Place.CLUSTER,
+    _hub(
+        "create",
+        NODES,
         why="registers the virtual nodes, again after somebody deleted one; creates cannot be "
         "limited to names",
         without="there is no virtual node",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=NODES.plural,
-        verbs=("get", "list", "watch", "patch"),
-        place=Place.CLUSTER,
+    _hub(
+        "get list watch patch",
+        NODES,
         names=Names.VIRTUAL_NODES,
         why="keeps labels, taint and records of the virtual nodes, and sees cordons and operators' "
         "words",
         without="there is no virtual node",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=f"{NODES.plural}/status",
-        verbs=("patch",),
-        place=Place.CLUSTER,
+    _hub(
+        "patch",
+        NODES,
+        subresource="status",
         names=Names.VIRTUAL_NODES,
         why="capacity and conditions of the virtual nodes",
         without="the virtual nodes are never Ready",
     ),
-    Row(
-        side=Side.HUB,
-        group=LEASES.group_version.partition("/")[0],
-        resource=LEASES.plural,
-        verbs=("create",),
+    _hub(
+        "create",
+        LEASES,
         place=Place.NODE_LEASES,
         why="the heartbeat of a new virtual node; creates cannot be limited to names",
         without="the hub takes the virtual nodes for dead",
     ),
-    Row(
-        side=Side.HUB,
-        group=LEASES.group_version.partition("/")[0],
-        resource=LEASES.plural,
-        verbs=("get", "update"),
+    _hub(
+        "get update",
+        LEASES,
         place=Place.NODE_LEASES,
         names=Names.VIRTUAL_NODES,
         why="the heartbeat of the virtual nodes",
         without="the hub takes the virtual nodes for dead",
     ),
-    Row(
-        side=Side.HUB,
-        group=LEASES.group_version.partition("/")[0],
-        resource=LEASES.plural,
-        verbs=("create",),
+    _hub(
+        "create",
+        LEASES,
         place=Place.LEADER_LEASES,
         why="the first election of a leader; creates cannot be limited to names",
         without="no process leads, so nothing is mirrored",
     ),
-    Row(
-        side=Side.HUB,
-        group=LEASES.group_version.partition("/")[0],
-        resource=LEASES.plural,
-        verbs=("get", "update"),
+    _hub(
+        "get update",
+        LEASES,
         place=Place.LEADER_LEASES,
         names=Names.LEADER_LEASES,
         why="who of several federate processes leads",
         without="no process leads, so nothing is mirrored",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=PODS.plural,
-        verbs=("get", "list", "watch"),
-        place=Place.CLUSTER,
+    _hub(
+        "get list watch",
+        PODS,
         why="the pods bound to the virtual nodes; a field selector cannot be granted",
         without="no pod is mirrored",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=PODS.plural,
-        verbs=("delete",),
-        place=Place.CLUSTER,
+    _hub(
+        "delete",
+        PODS,
         why="lets a deleted pod go once its mirror is gone, as a kubelet does, and deletes one "
         "whose mirror was evicted in the target",
         without="deleted pods stay Terminating",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=f"{PODS.plural}/status",
-        verbs=("patch",),
-        place=Place.CLUSTER,
+    _hub(
+        "patch",
+        PODS,
+        subresource="status",
         why="status of the pods, and the record where their mirrors are",
         without="no pod is mirrored: its record comes before its mirror",
     ),
-    Row(
-        side=Side.HUB,
-        group=EVENTS.group_version.partition("/")[0],
-        resource=EVENTS.plural,
-        verbs=("create", "patch"),
-        place=Place.CLUSTER,
+    _hub(
+        "create patch",
+        EVENTS,
         is_required=False,
         why="tells about pods: why one waits, what the target refused",
         without="there are no Events of federate; status and conditions still tell",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=CORE_EVENTS.plural,
-        verbs=("create", "patch"),
-        place=Place.CLUSTER,
+    _hub(
+        "create patch",
+        CORE_EVENTS,
         feature=Feature.EVENTS,
-        is_required=False,
         why="tells the target's Events about mirrors as Events about the hub pods",
         without="the target's Events do not appear on the hub",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=NAMESPACES.plural,
-        verbs=("get",),
-        place=Place.CLUSTER,
+    _hub(
+        "get",
+        NAMESPACES,
         feature=Feature.GIVE_BACK,
-        is_required=False,
         why="whether a hub namespace is gone, before its target namespace is given back",
         without="target namespaces that federate made stay when their hub namespace is gone",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=SECRETS.plural,
-        verbs=("get",),
-        place=Place.CLUSTER,
+    _hub(
+        "get",
+        SECRETS,
         feature=Feature.COMPANIONS,
-        is_required=False,
         why="reads by name the Secrets that pods of the virtual nodes name, and no others; a Role "
         "in some namespaces does for pods there",
         without="pods that name one wait: CompanionUnreadable",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=CONFIGMAPS.plural,
-        verbs=("get",),
-        place=Place.CLUSTER,
+    _hub(
+        "get",
+        CONFIGMAPS,
         feature=Feature.COMPANIONS,
-        is_required=False,
         why="reads by name the ConfigMaps that pods of the virtual nodes name, and no others",
         without="pods that name one wait: CompanionUnreadable",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=SECRETS.plural,
-        verbs=("watch",),
-        place=Place.CLUSTER,
+    _hub(
+        "watch",
+        SECRETS,
         feature=Feature.COMPANIONS,
-        is_required=False,
         why="sees within seconds that one of those Secrets changed; only metadata is asked for, "
         "but whoever has this right may read every Secret with it",
         without="each is asked for by name instead, and a change comes within a minute or two",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=CONFIGMAPS.plural,
-        verbs=("watch",),
-        place=Place.CLUSTER,
+    _hub(
+        "watch",
+        CONFIGMAPS,
         feature=Feature.COMPANIONS,
-        is_required=False,
         why="sees within seconds that one of those ConfigMaps changed; only metadata is asked for",
         without="each is asked for by name instead, and a change comes within a minute or two",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=f"{SERVICEACCOUNTS.plural}/token",
-        verbs=("create",),
-        place=Place.CLUSTER,
+    _hub(
+        "create",
+        SERVICEACCOUNTS,
+        subresource="token",
         feature=Feature.POD_IDENTITY,
-        is_required=False,
         why="tokens of the pods' service accounts, each bound to its pod. A strong right: whoever "
         "has it may become any service account of the hub",
         without="pods that ask for one wait: TokenRefused",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource="services",
-        verbs=("list", "watch"),
-        place=Place.CLUSTER,
+    _hub(
+        "list watch",
+        SERVICES,
         feature=Feature.POD_IDENTITY,
-        is_required=False,
         why="the environment variables that tell pods of the Services in their namespace",
         without="pods wait for them: no identity hub without it",
     ),
-    Row(
-        side=Side.HUB,
-        group=TOKEN_REVIEWS.group_version.partition("/")[0],
-        resource=TOKEN_REVIEWS.plural,
-        verbs=("create",),
-        place=Place.CLUSTER,
+    _hub(
+        "create",
+        TOKEN_REVIEWS,
         feature=Feature.KUBELET,
-        is_required=False,
         why="whose token it is that somebody comes to the kubelet API with: metrics-server, say",
         without="the kubelet API answers nobody who comes with a token, so `kubectl top` and HPAs "
         "fail",
     ),
-    Row(
-        side=Side.HUB,
-        group=SUBJECT_ACCESS_REVIEWS.group_version.partition("/")[0],
-        resource=SUBJECT_ACCESS_REVIEWS.plural,
-        verbs=("create",),
-        place=Place.CLUSTER,
+    _hub(
+        "create",
+        SUBJECT_ACCESS_REVIEWS,
         feature=Feature.KUBELET,
-        is_required=False,
         why="whether who comes to the kubelet API may do so; the hub's authorizers decide",
         without="the kubelet API answers nobody: `kubectl logs` and `exec` fail",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=CONFIGMAPS.plural,
-        verbs=("get", "list", "watch"),
+    _hub(
+        "get list watch",
+        CONFIGMAPS,
         place=Place.SYSTEM,
         names=Names.CLIENT_CA,
         feature=Feature.KUBELET,
-        is_required=False,
         why="which client certificates the kubelet API believes: the hub's client CA stands there",
         without="`kubectl logs` and `exec` fail, unless a file with that CA is configured",
     ),
-    Row(
-        side=Side.HUB,
-        group=CERTIFICATE_REQUESTS.group_version.partition("/")[0],
-        resource=CERTIFICATE_REQUESTS.plural,
-        verbs=("get", "create"),
-        place=Place.CLUSTER,
+    _hub(
+        "get create",
+        CERTIFICATE_REQUESTS,
         feature=Feature.KUBELET,
-        is_required=False,
         why="asks the hub for the kubelet API's serving certificate; somebody else approves it",
         without="it serves with a self-signed certificate, which API servers take unless told to "
         "verify kubelets",
     ),
-    Row(
-        side=Side.HUB,
-        group=CERTIFICATE_REQUESTS.group_version.partition("/")[0],
-        resource=f"{CERTIFICATE_REQUESTS.plural}/approval",
-        verbs=("update",),
-        place=Place.CLUSTER,
+    _hub(
+        "update",
+        CERTIFICATE_REQUESTS,
+        subresource="approval",
         feature=Feature.APPROVE,
-        is_required=False,
         why="approves its own requests; requests cannot be told apart by a right, so whoever has "
         "these credentials may approve those of every kubelet",
         without="somebody approves them: kubectl certificate approve NAME",
     ),
     Row(
         side=Side.HUB,
-        group=CERTIFICATE_REQUESTS.group_version.partition("/")[0],
+        group=CERTIFICATE_REQUESTS.group,
         resource="signers",
         verbs=("approve",),
         place=Place.CLUSTER,
@@ -485,262 +454,197 @@ HUB_ROWS = (
         why="approves requests to that one signer, and to no other",
         without="somebody approves them: kubectl certificate approve NAME",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=f"{NODES.plural}/proxy",
-        verbs=("get",),
-        place=Place.CLUSTER,
+    _hub(
+        "get",
+        NODES,
+        subresource="proxy",
         names=Names.VIRTUAL_NODES,
         feature=Feature.CHECK,
-        is_required=False,
         why="whether the hub's API server reaches the kubelet API of the virtual nodes. It lets "
         "read logs there and run commands, too",
         without="`federate check` cannot tell why `kubectl logs` fails",
     ),
-    Row(
-        side=Side.HUB,
-        group="apps",
-        resource="daemonsets",
-        verbs=("list",),
-        place=Place.CLUSTER,
+    _hub(
+        "list",
+        DAEMONSETS,
         feature=Feature.CHECK,
-        is_required=False,
         why="finds DaemonSets that would put a pod on the virtual nodes",
         without="`federate check` cannot tell of them",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=NODES.plural,
-        verbs=("list",),
-        place=Place.CLUSTER,
+    _hub(
+        "list",
+        NODES,
         feature=Feature.CHECK,
-        is_required=False,
         why="addresses and pod ranges of the nodes, to compare with the target's",
         without="`federate check` does not know this side's pod and node ranges",
     ),
-    Row(
-        side=Side.HUB,
-        group="networking.k8s.io",
-        resource="servicecidrs",
-        verbs=("list",),
-        place=Place.CLUSTER,
+    _hub(
+        "list",
+        SERVICE_RANGES,
         feature=Feature.CHECK,
-        is_required=False,
         why="service ranges, to compare with the target's (1.33 and later)",
         without="`federate check` does not know this side's service range",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=CONFIGMAPS.plural,
-        verbs=("get",),
+    _hub(
+        "get",
+        CONFIGMAPS,
         place=Place.SYSTEM,
         names=Names.KUBEADM,
         feature=Feature.CHECK,
-        is_required=False,
         why="pod and service ranges, to compare with the target's (clusters made by kubeadm)",
         without="`federate check` knows this side's ranges only if the API tells them",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=f"{PODS.plural}/eviction",
-        verbs=("create",),
-        place=Place.CLUSTER,
+    _hub(
+        "create",
+        PODS,
+        subresource="eviction",
         feature=Feature.LEAVE,
-        is_required=False,
         why="drains a virtual node as kubectl drain does, heeding PodDisruptionBudgets",
         without="`federate leave` cannot drain",
     ),
-    Row(
-        side=Side.HUB,
-        group="",
-        resource=NODES.plural,
-        verbs=("delete",),
-        place=Place.CLUSTER,
+    _hub(
+        "delete",
+        NODES,
         names=Names.VIRTUAL_NODES,
         feature=Feature.LEAVE,
-        is_required=False,
         why="removes the Node last",
         without="`federate leave` leaves the Node behind",
     ),
-    Row(
-        side=Side.HUB,
-        group=LEASES.group_version.partition("/")[0],
-        resource=LEASES.plural,
-        verbs=("delete",),
+    _hub(
+        "delete",
+        LEASES,
         place=Place.NODE_LEASES,
         names=Names.VIRTUAL_NODES,
         feature=Feature.LEAVE,
-        is_required=False,
         why="removes the heartbeat's lease",
         without="the hub's garbage collector removes it after its Node",
     ),
-    Row(
-        side=Side.HUB,
-        group=LEASES.group_version.partition("/")[0],
-        resource=LEASES.plural,
-        verbs=("patch", "delete"),
+    _hub(
+        "patch delete",
+        LEASES,
         place=Place.LEADER_LEASES,
         names=Names.LEADER_LEASES,
         feature=Feature.LEAVE,
-        is_required=False,
         why="tells running federates that the virtual node is left, and removes the lease",
         without="`federate leave` cannot take over",
     ),
-    Row(
-        side=Side.HUB,
-        group=LEASES.group_version.partition("/")[0],
-        resource=LEASES.plural,
-        verbs=("list",),
+    _hub(
+        "list",
+        LEASES,
         place=Place.LEADER_LEASES,
         feature=Feature.LEAVE,
-        is_required=False,
         why="`federate status` shows leader leases that a killed `federate leave` left behind",
         without="it shows those of virtual nodes that are there",
     ),
 )
 
 TARGET_ROWS = (
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=PODS.plural,
-        verbs=("get", "list", "watch", "create", "patch", "delete"),
+    _target(
+        "get list watch create patch delete",
+        PODS,
         place=Place.MIRRORS,
         why="the mirrors; the others are read too, because they take of the capacity, and because "
         "a label selector cannot be granted",
         without="nothing runs in the target",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=f"{PODS.plural}/ephemeralcontainers",
-        verbs=("patch",),
+    _target(
+        "patch",
+        PODS,
+        subresource="ephemeralcontainers",
         place=Place.MIRRORS,
         is_required=False,
         why="debug containers of running pods",
         without="`kubectl debug` says UpdateRejected",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=f"{PODS.plural}/resize",
-        verbs=("patch",),
+    _target(
+        "patch",
+        PODS,
+        subresource="resize",
         place=Place.MIRRORS,
         is_required=False,
         why="resources of running pods",
         without="a resize in place says UpdateRejected",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=CONFIGMAPS.plural,
-        verbs=("get", "list", "watch", "create"),
+    _target(
+        "get list watch create",
+        CONFIGMAPS,
         place=Place.MIRRORS,
         why="one anchor in each namespace, which owns the mirrors there",
         without="nothing runs in the target: mirrors need their anchor",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=SERVICEACCOUNTS.plural,
-        verbs=("get",),
+    _target(
+        "get",
+        SERVICEACCOUNTS,
         place=Place.MIRRORS,
         names=Names.DEFAULT,
         why="pods are refused in a new namespace until it has this account; confined, its uid "
         "tells this target from others",
         without="nothing runs in the target: its namespaces never count as ready",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=NAMESPACES.plural,
-        verbs=("get", "create", "patch"),
-        place=Place.CLUSTER,
+    _target(
+        "get create patch",
+        NAMESPACES,
         needed=Needed.UNCONFINED,
         why="makes target namespaces on demand and notes their use; the uid of kube-system tells "
         "this target from others",
         without="nothing runs in the target: its namespaces cannot be made",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=NAMESPACES.plural,
-        verbs=("get",),
+    _target(
+        "get",
+        NAMESPACES,
         place=Place.SYSTEM,
         names=Names.SYSTEM_NAMESPACE,
         needed=Needed.CONFINED,
         feature=Feature.IDENTITY,
-        is_required=False,
         why="its uid tells this target from others",
         without="the uid of a default service account in a given namespace does",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=NODES.plural,
-        verbs=("list", "watch"),
-        place=Place.CLUSTER,
+    _target(
+        "list watch",
+        NODES,
         needed=Needed.AGGREGATE,
         why="the capacity of the virtual node is what the target's nodes have left",
         without="no virtual node of capacity aggregate; static and quota do without",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=RESOURCEQUOTAS.plural,
-        verbs=("list", "watch"),
+    _target(
+        "list watch",
+        RESOURCEQUOTAS,
         place=Place.QUOTA,
         names=Names.QUOTA,
         needed=Needed.QUOTA,
         why="the capacity of the virtual node is what the quota leaves",
         without="no virtual node of capacity quota",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=CORE_EVENTS.plural,
-        verbs=("watch",),
+    _target(
+        "watch",
+        CORE_EVENTS,
         place=Place.MIRRORS,
         feature=Feature.EVENTS,
-        is_required=False,
         why="what kubelets and the scheduler say about mirrors",
         without="the target's Events do not appear on the hub",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=SECRETS.plural,
-        verbs=("get", "create", "patch", "delete"),
+    _target(
+        "get create patch delete",
+        SECRETS,
         place=Place.MIRRORS,
         feature=Feature.COMPANIONS,
-        is_required=False,
-        why="what stands for the hub's Secrets, by names of federate's own; they are never listed",
+        why="what stands for the hub's Secrets, by names of federate's own, and whether one that a "
+        "pod names is labelled as shared; they are never listed",
         without="pods that name a Secret wait: CompanionRefused",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=CONFIGMAPS.plural,
-        verbs=("patch", "delete"),
+    _target(
+        "patch delete",
+        CONFIGMAPS,
         place=Place.MIRRORS,
         feature=Feature.COMPANIONS,
-        is_required=False,
-        why="what stands for the hub's ConfigMaps, and in the anchors the list of Secrets",
+        why="what stands for the hub's ConfigMaps, and the record of Secrets",
         without="pods that name a Secret wait, and ConfigMaps stay as they first were",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=NAMESPACES.plural,
-        verbs=("list", "delete"),
-        place=Place.CLUSTER,
+    _target(
+        "list delete",
+        NAMESPACES,
         needed=Needed.UNCONFINED,
         feature=Feature.GIVE_BACK,
-        is_required=False,
         why="removes target namespaces that federate made and that are empty",
         without="they stay, to be removed by hand",
     ),
@@ -757,168 +661,137 @@ TARGET_ROWS = (
         "everything, Secrets too; leave it out with --without give-back",
         without="they stay, to be removed by hand",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=f"{PODS.plural}/log",
-        verbs=("get",),
+    _target(
+        "get",
+        PODS,
+        subresource="log",
         place=Place.MIRRORS,
         feature=Feature.KUBELET,
-        is_required=False,
         why="`kubectl logs` of pods that run there",
         without="it says Forbidden",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=f"{PODS.plural}/exec",
-        verbs=("get", "create"),
+    _target(
+        "get create",
+        PODS,
+        subresource="exec",
         place=Place.MIRRORS,
         feature=Feature.KUBELET,
-        is_required=False,
         why="`kubectl exec` and `cp`; get for WebSocket, create for SPDY. Whoever has it may run "
         "commands in every pod there",
         without="they say Forbidden",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=f"{PODS.plural}/attach",
-        verbs=("get", "create"),
+    _target(
+        "get create",
+        PODS,
+        subresource="attach",
         place=Place.MIRRORS,
         feature=Feature.KUBELET,
-        is_required=False,
         why="`kubectl attach`, `run -i` and `debug -i`",
         without="they say Forbidden",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=f"{PODS.plural}/portforward",
-        verbs=("get", "create"),
+    _target(
+        "get create",
+        PODS,
+        subresource="portforward",
         place=Place.MIRRORS,
         feature=Feature.KUBELET,
-        is_required=False,
         why="`kubectl port-forward`",
         without="it says Forbidden",
     ),
-    Row(
-        side=Side.TARGET,
-        group="metrics.k8s.io",
-        resource=PODS.plural,
-        verbs=("list",),
+    _target(
+        "list",
+        POD_METRICS,
         place=Place.MIRRORS,
         feature=Feature.KUBELET,
-        is_required=False,
         why="what pods use, as the target's metrics-server knows it",
         without="`kubectl top` and HPAs on the hub know nothing of pods there, unless its kubelets "
         "may be asked (feature node-proxy)",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=f"{NODES.plural}/proxy",
-        verbs=("get",),
-        place=Place.CLUSTER,
+    _target(
+        "get",
+        NODES,
+        subresource="proxy",
         needed=Needed.UNCONFINED,
         feature=Feature.NODE_PROXY,
-        is_required=False,
         why="what pods use, as the target's kubelets know it, where there is no metrics-server. A "
         "strong right: it lets read every log and run commands in every pod of the target",
         without="metrics.k8s.io alone tells what pods use",
     ),
-    Row(
-        side=Side.TARGET,
-        group="policy",
-        resource="poddisruptionbudgets",
-        verbs=("list",),
+    _target(
+        "list",
+        BUDGETS,
         place=Place.MIRRORS,
         feature=Feature.CHECK,
-        is_required=False,
         why="finds budgets that select mirrors",
         without="`federate check` cannot tell of them",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource="services",
-        verbs=("list",),
+    _target(
+        "list",
+        SERVICES,
         place=Place.MIRRORS,
         feature=Feature.CHECK,
-        is_required=False,
         why="finds Services that select mirrors",
         without="`federate check` cannot tell of them",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=NAMESPACES.plural,
-        verbs=("get",),
+    _target(
+        "get",
+        SERVICEACCOUNTS,
+        place=Place.MIRRORS,
+        names=Names.TARGET_ACCOUNT,
+        needed=Needed.TARGET_ACCOUNT,
+        feature=Feature.CHECK,
+        why="whether `targetServiceAccount` is there, and lets mirrors be what they should",
+        without="`federate check` cannot tell",
+    ),
+    _target(
+        "get",
+        NAMESPACES,
         place=Place.MIRRORS,
         names=Names.OWN_NAMESPACE,
         needed=Needed.CONFINED,
         feature=Feature.CHECK,
-        is_required=False,
         why="whether the namespace is there, or being deleted, and its PodSecurity level",
         without="`federate check` cannot tell",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=NAMESPACES.plural,
-        verbs=("list",),
-        place=Place.CLUSTER,
+    _target(
+        "list",
+        NAMESPACES,
         needed=Needed.UNCONFINED,
         feature=Feature.CHECK,
-        is_required=False,
         why="PodSecurity levels of target namespaces",
         without="`federate check` cannot tell of them",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=NODES.plural,
-        verbs=("list",),
-        place=Place.CLUSTER,
+    _target(
+        "list",
+        NODES,
         needed=Needed.UNCONFINED,
         feature=Feature.CHECK,
-        is_required=False,
         why="addresses and pod ranges of the nodes, to compare with the hub's",
         without="`federate check` does not know this side's pod and node ranges",
     ),
-    Row(
-        side=Side.TARGET,
-        group="networking.k8s.io",
-        resource="servicecidrs",
-        verbs=("list",),
-        place=Place.CLUSTER,
+    _target(
+        "list",
+        SERVICE_RANGES,
         needed=Needed.UNCONFINED,
         feature=Feature.CHECK,
-        is_required=False,
         why="service ranges, to compare with the hub's (1.33 and later)",
         without="`federate check` does not know this side's service range",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=CONFIGMAPS.plural,
-        verbs=("get",),
+    _target(
+        "get",
+        CONFIGMAPS,
         place=Place.SYSTEM,
         names=Names.KUBEADM,
         needed=Needed.UNCONFINED,
         feature=Feature.CHECK,
-        is_required=False,
         why="pod and service ranges, to compare with the hub's (clusters made by kubeadm)",
         without="`federate check` knows this side's ranges only if the API tells them",
     ),
-    Row(
-        side=Side.TARGET,
-        group="",
-        resource=CONFIGMAPS.plural,
-        verbs=("delete",),
+    _target(
+        "delete",
+        CONFIGMAPS,
         place=Place.MIRRORS,
         feature=Feature.LEAVE,
-        is_required=False,
         why="removes the anchors, and with them whatever they still own",
         without="`federate leave` leaves anchors behind",
     ),
@@ -939,19 +812,16 @@ def rights(around: Circumstances) -> tuple[Right, ...]:
 
 
 def _is_needed(row: Row, around: Circumstances) -> bool:
-    if row.feature is not None and row.feature not in around.features:
-        return False
-    match row.needed:
-        case Needed.ALWAYS:
-            return True
-        case Needed.CONFINED:
-            return around.is_confined
-        case Needed.UNCONFINED:
-            return not around.is_confined
-        case Needed.AGGREGATE:
-            return around.capacity is CapacityMode.AGGREGATE
-        case Needed.QUOTA:
-            return around.capacity is CapacityMode.QUOTA
+    is_so = {
+        Needed.ALWAYS: True,
+        Needed.CONFINED: around.is_confined,
+        Needed.UNCONFINED: not around.is_confined,
+        Needed.AGGREGATE: around.capacity is CapacityMode.AGGREGATE,
+        Needed.QUOTA: around.capacity is CapacityMode.QUOTA,
+        Needed.TARGET_ACCOUNT: around.target_account != "",
+    }
+    is_used = row.feature is None or row.feature in around.features
+    return is_used and is_so[row.needed]
 
 
 def _resolve(row: Row, around: Circumstances) -> Iterator[Right]:
@@ -984,21 +854,16 @@ def _namespaces(place: Place, around: Circumstances) -> tuple[str, ...]:
 
 
 def _names(names: Names, namespace: str, around: Circumstances) -> tuple[str, ...]:
-    match names:
-        case Names.ANY:
-            return ()
-        case Names.VIRTUAL_NODES:
-            return around.node_names
-        case Names.LEADER_LEASES:
-            return tuple(leader_lease_name(name) for name in around.node_names)
-        case Names.OWN_NAMESPACE:
-            return (namespace,)
-        case Names.QUOTA:
-            return (around.quota_name,) if around.quota_name else ()
-        case (
-            Names.SYSTEM_NAMESPACE | Names.DEFAULT | Names.KUBEADM | Names.CLIENT_CA | Names.SIGNER
-        ):
-            return (str(names),)
+    """Return the names that the circumstances tell; what they do not know is not limited."""
+    told = {
+        Names.ANY: (),
+        Names.VIRTUAL_NODES: around.node_names,
+        Names.LEADER_LEASES: tuple(leader_lease_name(name) for name in around.node_names),
+        Names.OWN_NAMESPACE: (namespace,),
+        Names.QUOTA: (around.quota_name,) if around.quota_name else (),
+        Names.TARGET_ACCOUNT: (around.target_account,) if around.target_account else (),
+    }
+    return told.get(names, (str(names),))
 
 
 def covers(right: Right, *, resource: str, verb: str) -> bool:

@@ -281,7 +281,7 @@ async def leave_target(ports: LeavePorts, target: ClusterPort, request: Request)
     """
     from federate.leave.leaving import Leaving
     from federate.leave.plan import describe
-    from federate.leave.survey import TargetGuard, TargetSurvey, known_namespaces, survey_hub
+    from federate.leave.survey import TargetGuard, survey_hub, survey_of
     from federate.leave.waiting import Patience, looking
 
     name = request.node_name
@@ -291,7 +291,7 @@ async def leave_target(ports: LeavePorts, target: ClusterPort, request: Request)
     try:
         async with looking(ports.progress, f"looking at {target.name}"):
             await TargetGuard(ports.hub, target, found).confirm()
-            survey = TargetSurvey(target, found.scope, known_namespaces(found))
+            survey = survey_of(target, found)
             found = replace(found, mirrors=await survey.mirrors(), anchors=await survey.anchors())
             found = replace(found, brought=await survey.brought(found.anchors))
     except TargetChanged:

@@ -187,7 +187,7 @@ def draw(view: HubView) -> RenderableType:
         )
     parts: list[RenderableType] = [_table(_NODE_HEADS, (node_row(node) for node in view.nodes))]
     # Under the table: there a message has the width of the terminal, and can be copied.
-    parts += [_plain(f"{node.name}: {node.message}") for node in view.nodes if node.message]
+    parts += [_plain(f"{node.name}: {_word(node)}") for node in view.nodes if node.message]
     parts += _told_of_leaving(view)
     if view.waiting:
         shown = view.waiting[:SHOWN_WAITING]
@@ -242,8 +242,10 @@ def _use_again(name: str) -> str:
 
 _NODE_HEADS = (
     *("NODE", "READY", "TARGET", "AGE", "PODS", "CPU", "MEMORY"),
-    *("COMPANIONS", "LEADER"),
+    *("BROUGHT", "LEADER"),
 )
+_LEAST = {"TARGET": len("reachable"), "BROUGHT": len("BROUGHT")}
+"""Columns whose words are short enough to stay whole on a terminal of eighty columns."""
 _WAITING_HEADS = ("WAITING POD", "NODE", "AGE", "WHY")
 
 
@@ -256,7 +258,7 @@ def node_row(node: NodeView) -> tuple[str, ...]:
     return (
         node.name,
         _ready(node),
-        f"{target} ({node.reason})" if node.reason else target,
+        f"{target} ({node.reason})" if node.reason and not _is_well(node) else target,
         format_age(node.age_seconds),
         f"{counts or '0'} / {node.allocatable.get('pods', '?')}",
         _share(node, "cpu"),
@@ -264,6 +266,15 @@ def node_row(node: NodeView) -> tuple[str, ...]:
         str(node.companions),
         _leader(node),
     )
+
+
+def _is_well(node: NodeView) -> bool:
+    """Tell whether its word is one for operators, and no trouble of node or target."""
+    return node.ready.startswith("Ready") and node.target_reachable == "True"
+
+
+def _word(node: NodeView) -> str:
+    return f"{node.reason}: {node.message}" if _is_well(node) else node.message
 
 
 def _ready(node: NodeView) -> str:
@@ -298,7 +309,8 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for head in heads:
         # What people copy stays on one line as long as anything else can give way.
-        table.add_column(head, no_wrap=head in ("NODE", "READY", "AGE"), overflow="fold")
+        no_wrap = head in ("NODE", "READY", "AGE")
+        table.add_column(head, no_wrap=no_wrap, min_width=_LEAST.get(head), overflow="fold")
     for row in rows:
         table.add_row(*(_plain(cell) for cell in row))
     return table

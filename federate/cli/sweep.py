@@ -86,6 +86,7 @@ def sweep(  # noqa: PLR0913 - one parameter for each option
     found = places.settings
     may_delete = None if dry_run else (lambda count: yes or _confirmed(count))
     names = tuple(name.strip() for name in namespaces.split(",") if name.strip())
+    rules = places.companions(options[0].name)
     run_once(
         _sweep(
             found.hub_kubeconfig,
@@ -94,6 +95,7 @@ def sweep(  # noqa: PLR0913 - one parameter for each option
             may_delete,
             names or ("",),
             found.hub_identity,
+            are_made=rules is None or rules.are_made,
         )
     )
 
@@ -122,6 +124,8 @@ async def _sweep(
     may_delete: Callable[[int], bool] | None,
     namespaces: Sequence[str],
     hub_identity: str | None,
+    *,
+    are_made: bool,
 ) -> None:
     from federate.cluster.identity import IdentityGuard, cluster_identity
     from federate.garbage.companions import survey_brought
@@ -138,7 +142,12 @@ async def _sweep(
 
         async def look() -> BroughtSurvey:
             return await survey_brought(
-                hub, target, scope, confirm_hub=guard.confirm, namespaces=namespaces
+                hub,
+                target,
+                scope,
+                confirm_hub=guard.confirm,
+                namespaces=namespaces,
+                are_made=are_made,
             )
 
         found = await survey(

@@ -34,12 +34,15 @@ from federate.model.objects import (
 )
 from federate.model.pods import container_statuses_of, is_terminal, phase_of
 from federate.model.quantities import add, format_amounts, parse_amounts, pod_requests
+from federate.model.reasons import NodeReason
 from federate.node.render import TARGET_REACHABLE
 
 SHOWN_WAITING = 20
 """Waiting pods in the table; a screen of them is enough to see what is wrong."""
 
 _COUNTED = ("cpu", "pods")
+
+_ALL_WELL = (NodeReason.READY, NodeReason.TARGET_ANSWERS)
 
 _PHASES = ("Running", "Pending", "Terminating", "Succeeded", "Failed", "Unknown")
 
@@ -138,7 +141,8 @@ def _node(
     ready = condition_of(node, "Ready") or {}
     reachable = condition_of(node, TARGET_REACHABLE) or {}
     telling = reachable if reachable.get("status") != "True" and reachable else ready
-    healthy = telling.get("status") == "True"
+    # A node that is Ready may have a word for operators all the same.
+    healthy = telling.get("reason") in _ALL_WELL and telling.get("status") == "True"
     leader, silent_seconds = _leader(lease, now)
     return NodeView(
         name=key_of(node).name,

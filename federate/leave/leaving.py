@@ -24,8 +24,8 @@ from federate.leave.clearing import TargetClearing, remove_node, remove_node_lea
 from federate.leave.drain import Drain, DrainRules, Hub, free_rest
 from federate.leave.plan import Found
 from federate.leave.progress import Progress
-from federate.leave.replica import ReplicaPorts, leading, settings_of
-from federate.leave.survey import TargetGuard, TargetSurvey, find_node, known_namespaces
+from federate.leave.replica import ReplicaPorts, leading, rules_told_by, settings_of
+from federate.leave.survey import TargetGuard, find_node, known_namespaces, survey_of
 from federate.leave.tenure import Body, Tenure, idle, remove_left_lease
 from federate.leave.waiting import Patience, looking
 from federate.model.instants import format_instant
@@ -157,13 +157,13 @@ class Leaving(HubSide):
         patience: Patience,
         companions: CompanionRules | None = None,
     ) -> None:
-        """`companions` are those of `federate run`, where they are known: pods go on as before."""
+        """`companions` are those of `federate run`; None: as what came along tells of them."""
         super().__init__(found, ports, patience)
-        self._companions = companions or CompanionRules()
+        self._companions = companions or rules_told_by(found.brought)
         self._target = target
         self._rules = rules
         self._guard = TargetGuard(ports.hub, target, found)
-        self._survey = TargetSurvey(target, found.scope, known_namespaces(found))
+        self._survey = survey_of(target, found)
         self._clearing = TargetClearing(
             hub=ports.hub,
             target=target,
@@ -190,6 +190,10 @@ class Leaving(HubSide):
         async with looking(self._ports.progress, f"looking at {self._target.name}"):
             await self._guard.confirm()
             await self._survey.mirrors()  # to learn how far the rights reach
+        for name in sorted(self._survey.closed):
+            self._ports.progress.note(
+                f"namespace {name} may not be looked into, and but for pods nobody tells of it"
+            )
         node = self._found.node
         if node is None:
             node = await self._finish_without_node()

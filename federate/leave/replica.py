@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from federate import __version__
 from federate.cluster.port import ClusterPort
 from federate.cluster.recorder import Recorder
-from federate.companions.rules import CompanionRules
+from federate.companions.issued import IssuedKey, IssuedKind
+from federate.companions.rules import CompanionRules, IdentityMode
+from federate.garbage.brought import Brought
 from federate.model.marks import LAST_APPLIED_ANNOTATION, Scope
 from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.model.objects import (
@@ -107,6 +109,17 @@ def settings_of(
         node_address=next((a["address"] for a in addresses if a.get("type") == "InternalIP"), None),
         companions=companions,
     )
+
+
+def rules_told_by(brought: Iterable[Brought]) -> CompanionRules:
+    """Tell from what came along how the pods go on that are there, where no configuration says it.
+
+    Where there are tokens they are renewed until their pods are gone: a drain may outlast them. The
+    hub's address is told to new pods alone, and there are none.
+    """
+    keys = (one.key for one in brought)
+    has_tokens = any(isinstance(k, IssuedKey) and k.kind is IssuedKind.TOKENS for k in keys)
+    return CompanionRules(identity=IdentityMode.HUB if has_tokens else IdentityMode.NONE)
 
 
 def _last_applied(node: JsonObject) -> JsonObject:

@@ -164,12 +164,23 @@ class TargetSurvey:
     Where only single namespaces may be read, those that the hub knows of are.
     """
 
-    def __init__(self, target: ClusterPort, scope: Scope, namespaces: Iterable[str]) -> None:
+    def __init__(
+        self,
+        target: ClusterPort,
+        scope: Scope,
+        namespaces: Iterable[str],
+        *,
+        told_by_pods: Iterable[str] = (),
+    ) -> None:
+        """`told_by_pods`: what records of hub pods say besides, and so anybody may have written."""
         self._target = target
         self._scope = scope
-        self.namespaces = tuple(sorted(set(namespaces)))
+        self._hearsay = frozenset(told_by_pods) - frozenset(namespaces)
+        self.namespaces = tuple(sorted({*namespaces, *self._hearsay}))
         self.is_confined = False
         """Tells whether the rights end at single namespaces."""
+        self.closed: set[str] = set()
+        """Namespaces that only pods told of, and that may not be read."""
 
     async def mirrors(self, *, metadata_only: bool = True) -> list[JsonDict]:
         """List the mirrors of this virtual node."""
@@ -201,7 +212,15 @@ class TargetSurvey:
                 self.is_confined = True
         found: list[JsonDict] = []
         for namespace in self.namespaces:
-            found += await self._list_in(namespace, resource, narrower, metadata_only=metadata_only)
+            try:
+                found += await self._list_in(
+                    namespace, resource, narrower, metadata_only=metadata_only
+                )
+            except Forbidden:
+                # Else a user of the hub could keep the operator from leaving.
+                if namespace not in self._hearsay:
+                    raise
+                self.closed.add(namespace)
         return found
 
     async def _list_in(
@@ -216,7 +235,16 @@ class TargetSurvey:
         return [obj for obj in listing.items if self._scope.owns(obj)]
 
 
+def survey_of(target: ClusterPort, found: Found) -> TargetSurvey:
+    """Survey the target of a virtual node, where the hub says that it has something."""
+    return TargetSurvey(target, found.scope, found.recorded, told_by_pods=_told_by_pods(found))
+
+
 def known_namespaces(found: Found) -> set[str]:
     """Name the target namespaces that the hub knows of."""
+    return set(found.recorded) | _told_by_pods(found)
+
+
+def _told_by_pods(found: Found) -> set[str]:
     records = (record_of(pod) for pod in found.hub_pods)
-    return set(found.recorded) | {r.mirror.namespace for r in records if r is not None}
+    return {record.mirror.namespace for record in records if record is not None}

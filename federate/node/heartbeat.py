@@ -125,6 +125,8 @@ class NodePorts:
     """When the credentials for the target end; None: nothing is said of them."""
     kubelet: Callable[[], KubeletWord | None] = lambda: None
     """How the kubelet API stands; None: nothing is said of one."""
+    companions_left: Callable[[], str] = lambda: ""
+    """What of companions is left that shall be none; no reason to write the Node at once."""
 
 
 class Heartbeat:
@@ -388,6 +390,7 @@ class Heartbeat:
                 credentials_word(ask_expiry(), now=now.timestamp()) if ask_expiry else None
             ),
             uninstalled=self._ports.uninstalled(),
+            companions_left=self._ports.companions_left(),
             kubelet=self._ports.kubelet(),
         )
         return render_node(facts, present, now=format_instant(now))

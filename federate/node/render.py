@@ -108,6 +108,8 @@ class NodeFacts:
     """How the credentials for the target stand; None: nothing is said of them."""
     uninstalled: Sequence[str] = ()
     """Target namespaces whose anchor somebody removed."""
+    companions_left: str = ""
+    """What came along with pods before, where nothing shall any more."""
     kubelet: KubeletWord | None = None
     """None: no kubelet API is served, and nothing is said of one."""
 
@@ -249,6 +251,8 @@ def _ready(facts: NodeFacts) -> JsonDict:
         said.append((NodeReason.UNINSTALLED, message))
     if facts.offer_trouble:
         said.append((NodeReason.CAPACITY_UNKNOWN, facts.offer_trouble))
+    if facts.companions_left:
+        said.append((NodeReason.COMPANIONS_LEFT, facts.companions_left))
     if not said:
         said = [(NodeReason.READY, "federate mirrors pods to the target")]
     return _condition("Ready", "True", said[0][0], "; ".join(message for _, message in said))

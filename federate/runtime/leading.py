@@ -151,6 +151,7 @@ class Leading:
                 offer=self._offering.offer,
                 anchors=self.register,
                 uninstalled=self._mirroring.ground.uninstalled,
+                companions_left=self._mirroring.companions_left,
                 wake_pods=self._mirroring.wake_all,
                 fence=ports.fence,
                 now=_now,
@@ -293,8 +294,7 @@ class Leading:
         metrics.watch_gauge("federate_target_events_open", {"node": self._settings.name}, is_open)
         if self._kubelet is not None:
             self._watch_kubelet(self._kubelet)
-        if self._mirroring.comers is not None:
-            self._watch_comers(self._mirroring.comers)
+        self._watch_comers(self._mirroring.comers)
         for lane in Lane:
             labels = {"node": self._settings.name, "lane": str(lane)}
             depth = partial(queue.depth, lane)

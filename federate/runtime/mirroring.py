@@ -19,8 +19,10 @@ from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
 from federate.cluster.shelf import Glance, Shelf
 from federate.cluster.store import Change, Store
-from federate.companions.demand import target_namespace_of
+from federate.companions.demand import has_mirror, target_namespace_of
 from federate.companions.holding import Hold
+from federate.companions.issued import place_of
+from federate.companions.keys import name_of
 from federate.companions.ports import CompanionPorts
 from federate.companions.rules import CompanionRules, IdentityMode
 from federate.errors import ClusterError, Forbidden
@@ -170,10 +172,9 @@ class Mirroring:
             fence=self._fence_target,
             now=timing.now,
         )
-        self.comers: Comers | None = None
-        """What comes along with pods; None: nothing does."""
-        if rules.companions.are_made:
-            self.comers = self._build_comers()
+        self.comers = self._build_comers()
+        """What comes along with pods. With `companions: false` nothing does, and what came before
+        is removed once no mirror uses it."""
         self.pods = PodReconciler(scope=rules.scope, rules=self.plan, ports=self._pod_ports())
         self.sweeper = self._build_sweeper()
 
@@ -186,7 +187,7 @@ class Mirroring:
             self._reflect_hub_pods(),
             *map(self._reflect_mirrors, self.ground.watched),
             *map(self._reflect_anchors, self.ground.watched),
-            *(self.comers.open() if self.comers is not None else ()),
+            *self.comers.open(),
         )
         return self.reflectors
 
@@ -268,6 +269,7 @@ class Mirroring:
             leaving=ports.leaving,
             orphan_bound=self._delete_bound(),
             hold=self._hold,
+            shared=lambda hub_pod, namespace: self.comers.shared(hub_pod, namespace),
         )
 
     def _delete_bound(self) -> RateBound:
@@ -277,6 +279,8 @@ class Mirroring:
 
     def _build_comers(self) -> Comers:
         ports, timing, rules = self._ports, self._timing, self._rules.companions
+        if not rules.are_made:
+            rules = replace(rules, identity=IdentityMode.NONE)  # no token is issued, or renewed
         return build_comers(
             rules,
             CompanionPorts(
@@ -290,6 +294,7 @@ class Mirroring:
                 shared=rules.shared,
                 brings_tokens=rules.identity is IdentityMode.HUB,
                 target_namespace=self._target_namespace,
+                has_mirror=self._has_mirror,
                 is_refused=self._is_refused,
                 watched=lambda: self.ground.watched,
                 wake=self.enqueue,
@@ -310,10 +315,34 @@ class Mirroring:
         )
 
     def _hold(self, hub_pod: JsonObject, target_namespace: str) -> Hold | None:
-        return None if self.comers is None else self.comers.hold(hub_pod, target_namespace)
+        is_asked = self._rules.companions.are_made  # else who names one is refused
+        return self.comers.hold(hub_pod, target_namespace) if is_asked else None
 
     def _target_namespace(self, hub_pod: JsonObject) -> str | None:
-        return target_namespace_of(hub_pod, self.ground.mirror_key(key_of(hub_pod)))
+        """Say where the companions of a hub pod stand; nowhere, where none are brought."""
+        if not self._rules.companions.are_made:
+            return None
+        return target_namespace_of(
+            hub_pod,
+            self.ground.mirror_key(key_of(hub_pod)),
+            is_mirrored=self._has_mirror(hub_pod),
+        )
+
+    def _has_mirror(self, hub_pod: JsonObject) -> bool:
+        """Tell whether the mirror on record stands there, and is the pod's."""
+        keys = self.mirrors.keys_by_index(ORIGIN_INDEX, str(key_of(hub_pod)))
+        found = ((key, self.mirrors.glance(key)) for key in keys)
+        return has_mirror(hub_pod, {key: mirror.uid for key, mirror in found if mirror is not None})
+
+    def companions_left(self) -> str:
+        """Say what came along before and is still there, with `companions: false`; else ""."""
+        if self._rules.companions.are_made:
+            return ""
+        scope, companions = self._rules.scope, self.comers.companions
+        left = [(key.kind, name_of(scope, key)) for key in companions.inventory()]
+        left += [(key.kind.kind, place_of(scope, key)) for key in self.comers.issuer.left_behind()]
+        used = sum(1 for kind, place in left if companions.is_used(kind, place))
+        return _tell_left(self.plan.target_name, used=used, unused=len(left) - used)
 
     def _is_refused(self, hub_pod: JsonObject) -> bool:
         """Tell whether a hub pod gets no mirror, so that nothing of it goes anywhere."""
@@ -329,8 +358,7 @@ class Mirroring:
         )
 
     async def _sweep_companions(self) -> None:
-        if self.comers is not None:
-            await CompanionSweeper(self.comers.companions, self._rules.scope).run()
+        await CompanionSweeper(self.comers.companions, self._rules.scope).run()
 
     def _build_keeper(self) -> NamespaceKeeper | None:
         """Namespaces that the user named are none of ours to give back."""
@@ -370,16 +398,14 @@ class Mirroring:
         if self._ports.lags is not None:
             self._ports.lags.hub_pod_changed(change)
         self._ports.hub_pod_changed(change)
-        if self.comers is not None:
-            self.comers.on_hub_pod(change)
+        self.comers.on_hub_pod(change)
         self.queue.add(*self.pods.on_hub_pod(change))
 
     def _note_mirror(self, change: Change) -> None:
         if self._ports.lags is not None:
             self._ports.lags.mirror_changed(change)
         self._ports.mirror_changed(change)
-        if self.comers is not None:
-            self.comers.on_mirror(change)
+        self.comers.on_mirror(change)
 
     def _on_mirror(self, change: Change) -> None:
         self._note_mirror(change)
@@ -390,8 +416,7 @@ class Mirroring:
             self.queue.add(*woken)
 
     def _on_anchor(self, change: Change) -> None:
-        if self.comers is not None:
-            self.comers.on_anchor(change)
+        self.comers.on_anchor(change)
         if _only_list_changed(change):
             return
         self._ports.anchor_changed()
@@ -449,8 +474,7 @@ class Mirroring:
 
     def wake_all(self) -> None:
         """The target is back, or an operator spoke: every pod is worth a look."""
-        if self.comers is not None:
-            self.comers.wake_all()
+        self.comers.wake_all()
         for key in list(self.hub_pods.keys()):
             self.enqueue(key)
 
@@ -472,7 +496,7 @@ class Mirroring:
     def _tell_comers(self, key: ObjectKey, known: Glance | None) -> None:
         """Tell what our own requests brought to the store: no event will (`Store.writing`)."""
         found = self.hub_pods.glance(key)
-        if self.comers is not None and found is not known:
+        if found is not known:
             self.comers.on_hub_pod(Change(key=key, old=known, new=self.hub_pods.get(key)))
 
     def _hub_version(self, key: ObjectKey) -> str:
@@ -491,8 +515,7 @@ class Mirroring:
             observer=self._ports.observer,
             context={"kind": "Pod"},
         )
-        beside = self.comers.parts() if self.comers is not None else {}
-        await run_together(controller.run, *beside.values())
+        await run_together(controller.run, *self.comers.parts().values())
 
     def nets(self) -> Mapping[str, Callable[[], Coroutine[None, None, None]]]:
         """Name what finds the work that no event told of; each is run until cancelled."""
@@ -503,7 +526,7 @@ class Mirroring:
             "verify-hub-pods": partial(self._verify, hub_pods),
             **{f"verify-{each.name}": partial(self._verify, each) for each in mirrors},
             "sweeper": self.sweeper.run,
-            **({"companion-sweeper": self._sweep_companions} if self.comers is not None else {}),
+            "companion-sweeper": self._sweep_companions,
         }
 
     async def _compare(self) -> None:
@@ -560,6 +583,17 @@ def _plan_rules(rules: MirroringRules) -> PlanRules:
             rules.companions,
         ),
     )
+
+
+def _tell_left(target_name: str, *, used: int, unused: int) -> str:
+    told = []
+    if used:
+        told.append(f"{used} used by pods that run, to go with them")
+    if unused:
+        told.append(f"{unused} about to go (if they stay, federate's log says what forbids it)")
+    if not told:
+        return ""
+    return f"companions are off, those of before are still in {target_name}: {', '.join(told)}"
 
 
 def _only_list_changed(change: Change) -> bool:

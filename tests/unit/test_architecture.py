@@ -18,6 +18,7 @@ PRODUCT = ROOT / "federate"
 
 PURE = (
     "federate.check.access",
+    "federate.check.accounts",
     "federate.check.connection",
     "federate.check.findings",
     "federate.check.hubaddress",
@@ -31,6 +32,7 @@ PURE = (
     "federate.cluster.upstream",
     "federate.companions.demand",
     "federate.companions.downward",
+    "federate.companions.entries",
     "federate.companions.environment",
     "federate.companions.holding",
     "federate.companions.identity",
@@ -41,6 +43,7 @@ PURE = (
     "federate.companions.memory",
     "federate.companions.places",
     "federate.companions.plan",
+    "federate.companions.record",
     "federate.companions.references",
     "federate.companions.refused",
     "federate.companions.render",

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from federate.check import readers
 from federate.check.access import ACCESS_REVIEWS, RULES_REVIEWS, SUBJECT_REVIEWS
 from federate.check.checkup import Checked, EndPoint, check_all
 from federate.check.findings import FindingId, Status, StepResult
@@ -25,7 +24,18 @@ from federate.model.marks import (
 )
 from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
-from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES, PODS, Resource
+from federate.model.resources import (
+    BUDGETS,
+    CONFIGMAPS,
+    DAEMONSETS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICEACCOUNTS,
+    SERVICES,
+    Resource,
+)
 from federate.node.capacity import CapacityRules
 from federate.runtime.settings import Settings, TargetSettings
 from tests.support.clock import ManualClock
@@ -164,7 +174,7 @@ async def test_a_good_pair_passes_every_step() -> None:
     assert ends == sorted(ends, key=("hub", "edge").index)
     assert [r.step for r in results if r.end == "edge"] == [
         *("kubeconfig", "connection", "clock", "login", "version"),
-        *("identity", "rights", "namespaces", "selectors", "addresses"),
+        *("identity", "rights", "namespaces", "account", "selectors", "addresses"),
         *("hub and target", "versions", "ranges"),
     ]
 
@@ -270,7 +280,7 @@ async def test_daemonsets_budgets_and_services_are_looked_at() -> None:
     async with bed() as pair:
         everything = {"tolerations": [{"operator": "Exists"}]}
         pair.hub.add(
-            readers.DAEMONSETS,
+            DAEMONSETS,
             {
                 "metadata": {"namespace": "kube-system", "name": "cni"},
                 "spec": {"template": {"spec": everything}},
@@ -281,10 +291,10 @@ async def test_daemonsets_budgets_and_services_are_looked_at() -> None:
         selector = {"matchLabels": {"app": "web"}}
         one = {"namespace": "default", "name": "one"}
         pair.target.add(
-            readers.BUDGETS,
+            BUDGETS,
             {"metadata": one, "spec": {"selector": selector, "maxUnavailable": 1}},
         )
-        pair.target.add(readers.SERVICES, {"metadata": one, "spec": {"selector": {"app": "web"}}})
+        pair.target.add(SERVICES, {"metadata": one, "spec": {"selector": {"app": "web"}}})
         results = await pair.check()
     assert FindingId.DAEMONSET_TOLERATES_NODE in findings(results, "hub")
     assert {FindingId.BUDGET_COUNTS_MIRRORS, FindingId.SERVICE_SELECTS_MIRRORS} <= findings(
@@ -502,3 +512,48 @@ def refusing() -> Callable[..., Any]:
         raise Forbidden(f"{asked.plural} {key}", reason="Forbidden", status=403)
 
     return get
+
+
+TARGET = CompanionRules(identity=IdentityMode.TARGET, target_account="runner")
+
+
+def account_step(results: list[StepResult]) -> StepResult:
+    return next(result for result in results if (result.end, result.step) == ("edge", "account"))
+
+
+async def test_c31_the_account_that_mirrors_run_as_is_looked_at() -> None:
+    """In the namespaces that this hub uses; those of other hubs are no matter of ours."""
+    async with bed() as pair:
+        hub = uid_of(pair.hub.read(NAMESPACES, ObjectKey("", "kube-system")))
+        for name, label in (("ours", hub), ("other", "another hub")):
+            metadata = {"name": name, "labels": {HUB_LABEL: label}}
+            pair.target.add(NAMESPACES, {"metadata": metadata})
+        with_companions(pair, TARGET)
+        step = account_step(await pair.check())
+        assert [finding.id for finding in step.findings] == [FindingId.TARGET_ACCOUNT_MISSING]
+        assert "no service account runner in ours: pods" in step.findings[0].what
+        metadata = {"namespace": "ours", "name": "runner"}
+        pair.target.add(SERVICEACCOUNTS, {"metadata": metadata})
+        assert account_step(await pair.check()).said == "runner in 1 namespace"
+
+
+async def test_c31_a_confined_target_is_asked_in_the_given_namespaces() -> None:
+    """Those that are not there are told of once; a right is asked for by the account's name."""
+    rules = NamespaceRules(strategy=NamespaceStrategy.MAP, mapping={"a": "team-a", "b": "team-b"})
+    async with bed() as pair:
+        pair.rules(rules, CapacityRules.fixed({"pods": "1"}))
+        (edge,) = pair.settings.targets
+        pair.settings = replace(pair.settings, targets=(replace(edge, companions=TARGET),))
+        pair.target.add(NAMESPACES, {"metadata": {"name": "team-a"}})
+        step = account_step(await pair.check())
+        assert [finding.what for finding in step.findings] == [
+            "the target has no service account runner in team-a: pods there wait with "
+            "ServiceAccountMissing"
+        ]
+
+
+async def test_without_a_hub_the_account_is_looked_at_nowhere() -> None:
+    """The other end is checked all the same, and no step waits for ever."""
+    async with bed() as pair:
+        step = account_step(await pair.check(broken=frozenset({"hub"})))
+        assert step.said == "default: no namespace is in use yet"

@@ -68,7 +68,7 @@ def _asked(call: ast.Call) -> Iterator[tuple[str, str, str]]:
     if not named or named[0] in ANSWERED_TO_EVERYBODY:
         return
     plural = RESOURCES[named[0]].plural
-    group = RESOURCES[named[0]].group_version.rpartition("/")[0]
+    group = RESOURCES[named[0]].group
     if called in ("Reflector", "keeping"):
         yield from (("list", group, plural), ("watch", group, plural))
     if called in CALLS and call.args[0] == next(

@@ -72,6 +72,22 @@ def test_a_node_is_a_row() -> None:
     )
 
 
+def test_a_word_of_a_node_that_is_well_stands_below() -> None:
+    """It says nothing against the target; its reason is what the documentation knows it by."""
+    left = edge(reason="CompanionsLeft", message="3 are left")
+    assert node_row(left)[2] == "reachable"
+    assert "edge: CompanionsLeft: 3 are left" in drawn(HubView(nodes=(left,), waiting=()))
+
+
+def test_short_words_stay_whole_on_a_small_terminal() -> None:
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(draw(HubView(nodes=(edge(leader="vm (pid 30521)"),), waiting=())))
+    shown = captured.get()
+    assert "reachable " in shown and "BROUGHT" in shown
+    assert "".join(shown.split()).count("30521") == 1
+
+
 def test_what_is_wrong_stands_in_the_row() -> None:
     """Reason, silence of the leader and unknown sizes are told, not left out."""
     bad = edge(

@@ -112,6 +112,18 @@ def test_a_node_that_is_not_ready_says_why() -> None:
     assert (shown.ready, shown.reason, shown.message) == ("NotReady", "Stopped", "bye")
 
 
+@pytest.mark.parametrize(
+    ("reason", "shown_as"), [("FederateReady", ""), ("CompanionsLeft", "CompanionsLeft")]
+)
+def test_a_node_that_is_ready_may_have_a_word_for_operators(reason: str, shown_as: str) -> None:
+    """As where companions are off, and some of before are left."""
+    ready = {"status": "True", "reason": reason, "message": "said"}
+    answers = {"status": "True", "reason": "TargetAnswers"}
+    (shown,) = view([node(ready=ready, target=answers)]).nodes
+    assert (shown.ready, shown.reason) == ("Ready", shown_as)
+    assert shown.message == ("said" if shown_as else "")
+
+
 def test_a_cordoned_node_says_so() -> None:
     """Cordoning shows as with kubectl."""
     cordoned = {**node(ready={"status": "True"}), "spec": {"unschedulable": True}}

@@ -271,6 +271,16 @@ def test_c14_the_node_says_why_it_offers_less() -> None:
     assert ready["message"].endswith("; no quota")
 
 
+def test_c30_the_node_says_what_of_companions_is_left() -> None:
+    """It stays Ready: pods that run are none the worse for it."""
+    left = facts(companions_left="2 left", offer_trouble="no quota")
+    ready = condition_of(render_node(left, None, now=NOW), "Ready") or {}
+    assert (ready["status"], ready["reason"]) == ("True", "CapacityUnknown")
+    assert ready["message"] == "no quota; 2 left"
+    ready = condition_of(render_node(facts(companions_left="2 left"), None, now=NOW), "Ready") or {}
+    assert (ready["reason"], ready["message"]) == ("CompanionsLeft", "2 left")
+
+
 @pytest.mark.parametrize(("is_valid", "status"), [(True, "True"), (False, "False")])
 def test_c72_the_node_says_how_the_credentials_stand(is_valid: bool, status: str) -> None:
     """A condition says so, whatever else is the matter; without a word there is none."""
