@@ -195,19 +195,6 @@ def test_a_change_reaches_running_containers_as_on_a_real_node(
     assert 'variable MAP "one"' in there and 'variable SECRET "one"' in there
 
 
-@pytest.mark.long
-def test_a_change_comes_no_later_than_on_a_real_node(twins: Twins, measured: Measurements) -> None:
-    """Without anybody touching the pods, kubelets on both sides need their one or two turns."""
-    twins.wait_running("moving")
-    began = time.time()
-    change(twins, "three")
-    for name in ("map", "secret"):
-        here, there = (at - began for at in wait_noticed(twins, name, "three"))
-        measured.note(f"{name} on a real node, virtual node", f"{here:.1f} s, {there:.1f} s")
-        # Each kubelet has a turn of its own; what comes on top of it is what is measured.
-        assert there <= KUBELET_SECONDS
-
-
 def wait_noticed(twins: Twins, name: str, word: str, *, awake: bool = False) -> tuple[float, float]:
     """Wait until both see a word in a folder; returns when they first did."""
 

@@ -1,41 +1,42 @@
-"""A pod in a target is itself on the hub: its own service account, with tokens of its own (C31).
+"""As whom a pod in a target speaks to an API server, and which one it is told of (C31, C32).
 
-As in test_companions each pod runs twice: on a real node of the hub and through the virtual node.
+With identity `hub` it is itself: as in test_companions each pod runs twice, on a real node of the
+hub and through the virtual node. With identity `target` it is who the target lets it be: beside it
+runs a pod that somebody made in the target itself.
 """
 
-import base64
-import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
-from pathlib import Path
 
 import pytest
 import yaml
+from kubernetes.dynamic.exceptions import ForbiddenError
 
-from e2e.containers.reports import ADDRESS
-from e2e.support.companions import COMPANION_OF
-from e2e.support.desk import Desk, address_for_containers
+from e2e.support.companions import COMPANION_OF, KINDS
+from e2e.support.desk import Desk, Side
+from e2e.support.identity import claims_of, federation, token_source, tokens_noticed
 from e2e.support.manifests import APP, container, pod, pod_spec
-from e2e.support.matrix import configmap, showing
+from e2e.support.matrix import configmap, keyed, literal, quiet, secret, showing
 from e2e.support.measuring import Measurements
-from e2e.support.pods import annotations_of, name_of, uid_of
-from e2e.support.twins import Twins
+from e2e.support.pods import annotations_of, name_of, uid_of, waiting_words
+from e2e.support.twins import LAST_LINE, Both, Twins
 from e2e.support.witness import Json
 from e2e.support.world import Space, wait_for
 from e2e.support.worlds import Worlds
-from e2e.testbed.docker import Docker
 from e2e.testbed.fixtures import TestbedFactory
 from e2e.testbed.kind import RealCluster
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
 
-NODE, LONG_NODE = "passport", "passport-long"
-API_PORT = 6443
-"""Where API servers of kind listen in Docker's network."""
-
+NODE = "passport"
+GUESTS = "visa"
+"""The virtual node of identity `target`."""
+CLERK = "clerk"
+"""The account that the target has for its pods."""
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 OWN = "/given/tokens"
 MOUNT = {"name": "tokens", "mountPath": OWN, "readOnly": True}
@@ -44,6 +45,9 @@ LIFE_SECONDS = 600
 """As short as API servers let a token's life be."""
 SOON = 0.02
 """The part of its life after which a token is renewed in most of these tests: 12 s."""
+
+HOUSE = "house"
+"""What the target shares with them, by configuration. The hub has objects of that name too."""
 
 DIFFERENT = (
     r"variable KUBERNETES_",  # another way to the same API server
@@ -61,15 +65,17 @@ def twins(
     """Twins whose tokens are renewed much more often than anybody needs."""
     hub, target = real_hub_and_target
     file = tmp_path_factory.mktemp("identity") / "federation.yaml"
-    file.write_text(yaml.safe_dump(configuration(hub, target, testbed_factory, tokenRenewal=SOON)))
-    with worlds.world(node=NODE, hub=hub, target=target, config=file) as world:
+    places = testbed_factory.places
+    document = federation(NODE, hub=hub, target=target, places=places, tokenRenewal=SOON)
+    document["virtualNodes"].append(for_guests(document["virtualNodes"][0]))
+    file.write_text(yaml.safe_dump(document))
+    with worlds.world(node=NODE, hub=hub, target=target, config=file, also=[GUESTS]) as world:
         space = Space(world, "identity")
         space.open()
         found = Twins(desk=Desk.of(space, hub=hub, target=target), nodes=(hub.node_name, NODE))
         grant(space)
-        settings = f"/api/v1/namespaces/{space.namespace}/configmaps/settings"
-        secrets = f"/api/v1/namespaces/{space.namespace}/secrets"
-        asking = container(name="asking", command=[APP, "ask", settings, secrets])
+        start_others(found)
+        asking = asking_about(space.namespace)
         shown = showing(ACCOUNT, OWN, volumeMounts=[MOUNT])
         user = {"runAsUser": 1234, "runAsGroup": 3000, "fsGroup": 2000, "runAsNonRoot": True}
         for name, context in (("plain", {}), ("owned", user)):
@@ -77,41 +83,37 @@ def twins(
             found.create(name, securityContext=context, **fields)
         space.create(renewing(NODE))
         found.desk.wait_served()
+        let_guests_in(space)
         yield found
         space.close()
+        space.target.delete("Namespace", "", space.target_namespace)
 
 
-def configuration(
-    hub: RealCluster, target: RealCluster, factory: TestbedFactory, **more: object
-) -> Json:
-    """Render federate's configuration; pods reach the hub by its address in Docker's network."""
-    docker = Docker(places=factory.places)
-    api = docker.run("inspect", "--format", ADDRESS, hub.node_name).strip()
-    node = {
-        "nodeName": NODE,
-        "target": {"kubeconfig": str(target.kubeconfig)},
-        "nodeAddress": address_for_containers(factory.places),
-        "identity": "hub",
-        "hubAddress": f"{api}:{API_PORT}",
-        **more,
-    }
-    return {
-        "apiVersion": "federate.dev/v1alpha1",
-        "kind": "Federation",
-        "hub": {"kubeconfig": str(hub.kubeconfig)},
-        "virtualNodes": [node],
-    }
+def for_guests(node: Json) -> Json:
+    """Render a virtual node of the same target that gives its pods an account there."""
+    shared = [{"kind": kind, "name": HOUSE} for kind in KINDS]
+    kept = {key: node[key] for key in ("target", "nodeAddress")}
+    identity = {"identity": "target", "targetServiceAccount": CLERK}
+    return {"nodeName": GUESTS, "shared": shared, **kept, **identity}
 
 
 def account(**more: object) -> Json:
     """Render the fields of a pod that is `robot`, and has a token of its own wish."""
-    volume = {"name": "tokens", "projected": {"sources": [token("vault", "vault"), told()]}}
+    volume = {"name": "tokens", "projected": {"sources": [vaults(), told()]}}
     return {
         "serviceAccountName": "robot",
         "enableServiceLinks": False,
         "volumes": [volume],
         **more,
     }
+
+
+def asking_about(namespace: str) -> Json:
+    """Render a container that asks the API server it is told of for what it may and may not see."""
+    paths = (
+        f"/api/v1/namespaces/{namespace}/{path}" for path in ("configmaps/settings", "secrets")
+    )
+    return container(name="asking", command=[APP, "ask", *paths])
 
 
 def renewing(node: str) -> Json:
@@ -121,24 +123,29 @@ def renewing(node: str) -> Json:
 
 
 def grant(space: Space) -> None:
-    """Let the account read one ConfigMap, and nothing else."""
-    space.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}})
+    """Let the account of the hub read one ConfigMap there, and nothing else."""
     space.create(configmap("settings", {"word": "one"}))
-    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["settings"]}
-    about = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "robot"}}
-    space.create({**about, "kind": "Role", "rules": [{**rule, "verbs": ["get"]}]})
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "robot"}
-    subject = {"kind": "ServiceAccount", "name": "robot", "namespace": space.namespace}
-    space.create({**about, "kind": "RoleBinding", "roleRef": role, "subjects": [subject]})
+    for body in reader("robot", space.namespace):
+        space.create(body)
     wait_for(
         "the account is there", lambda: space.hub.get("ServiceAccount", space.namespace, "robot")
     )
 
 
-def token(path: str, audience: str) -> Json:
+def reader(name: str, namespace: str) -> Iterator[Json]:
+    """Render an account that may read one ConfigMap of its namespace."""
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["settings"]}
+    about = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+    yield {**about, "kind": "Role", "rules": [{**rule, "verbs": ["get"]}]}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    yield {**about, "kind": "RoleBinding", "roleRef": role, "subjects": [subject]}
+
+
+def vaults() -> Json:
     """Render a token of the pod's own wish."""
-    wish = {"path": path, "audience": audience, "expirationSeconds": LIFE_SECONDS}
-    return {"serviceAccountToken": wish}
+    return token_source("vault", "vault", seconds=LIFE_SECONDS)
 
 
 def told() -> Json:
@@ -147,23 +154,45 @@ def told() -> Json:
     return {"downwardAPI": {"items": [item]}}
 
 
+def start_others(twins: Twins) -> None:
+    """Start what single tests are about."""
+    space = twins.space
+    for body in services():
+        space.create(body)
+    space.create(configmap("words", {"WEB_SERVICE_PORT": "from a ConfigMap"}))
+    twins.create("linked", **linked())
+    twins.create("unlinked", **linked(), enableServiceLinks=False)
+    for kind, name in ((configmap, HOUSE), (secret, HOUSE), (secret, "private")):
+        space.create(kind(name, {"word": "the hub's"}))
+    space.create(pod("visitor", pod_spec(GUESTS, **visiting(space))))
+    space.create(pod("silent", pod_spec(GUESTS, **quiet(containers=[showing(ACCOUNT)]))))
+
+
 @pytest.mark.parametrize("name", ["plain", "owned"])
 def test_the_hub_knows_the_pod_by_its_own_account(twins: Twins, name: str) -> None:
     """What the account may do on the hub it may do from the target, and nothing more."""
-    said = twins.wait(name, "were answered", lambda hub_pod: answers(twins, hub_pod))
-    here, there = said
+    here, there = twins.wait(name, "were answered", lambda one: answers(twins, one))
     assert there == here
-    allowed, denied = there
-    assert " 200 ConfigMap" in allowed
-    assert " 403 Status" in denied
-    assert f"system:serviceaccount:{twins.space.namespace}:robot" in denied
+    assert_reader(there, f"{twins.space.namespace}:robot")
 
 
 def answers(twins: Twins, hub_pod: Json) -> list[str] | None:
     """Return what the API server answered, once it did."""
-    said = twins.desk.hub.run("logs", name_of(hub_pod), "--container=asking")
-    lines = twins.in_words(hub_pod, said.stdout.decode().splitlines())
+    lines = twins.in_words(hub_pod, logs(twins.desk.hub, name_of(hub_pod), "asking"))
     return lines if len(lines) == 2 else None
+
+
+def logs(side: Side, name: str, container: str) -> list[str]:
+    """Return what a container has said so far."""
+    return side.run("logs", name, f"--container={container}").stdout.decode().splitlines()
+
+
+def assert_reader(answers: list[str], account: str) -> None:
+    """Make sure that somebody was answered as that account, which may read one ConfigMap."""
+    allowed, denied = answers
+    assert " 200 ConfigMap" in allowed
+    assert " 403 Status" in denied
+    assert f"system:serviceaccount:{account}" in denied
 
 
 @pytest.mark.parametrize("name", ["plain", "owned"])
@@ -180,25 +209,17 @@ def test_tokens_lie_where_they_lie_on_a_real_node(twins: Twins, name: str) -> No
 
 def test_a_token_is_for_whom_and_as_long_as_the_pod_wishes(twins: Twins) -> None:
     """Audience and life are the pod's wish, and the token is bound to the hub pod."""
+    twins.shown("plain")
     for hub_pod in twins.pods("plain"):
-        lines = twins.desk.hub.read("logs", name_of(hub_pod), "--container=main").decode()
+        lines = logs(twins.desk.hub, name_of(hub_pod), "main")
         for path, audience in ((f"{OWN}/vault", ["vault"]), (f"{ACCOUNT}/token", None)):
-            found = re.search(rf'^content {path} "(.*)"$', lines, re.MULTILINE)
-            assert found is not None
-            claims = claims_of(found[1])
+            claims = claims_of(content_of(lines, path))
             assert claims["kubernetes.io"]["pod"]["uid"] == uid_of(hub_pod)
             assert claims["kubernetes.io"]["serviceaccount"]["name"] == "robot"
             if audience:
                 assert claims["aud"] == audience
                 assert claims["exp"] - claims["iat"] == LIFE_SECONDS
             assert claims["exp"] > time.time()
-
-
-def claims_of(text: str) -> Json:
-    """Read what a token says of itself."""
-    middle = text.split(".")[1]
-    claims: Json = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
-    return claims
 
 
 def test_tokens_are_renewed_in_the_running_container(twins: Twins, measured: Measurements) -> None:
@@ -211,7 +232,7 @@ def test_tokens_are_renewed_in_the_running_container(twins: Twins, measured: Mea
         # A kubelet looks at a changed pod at once, and at others every minute or so.
         body = {"metadata": {"annotations": {"example.com/turn": str(next(turn))}}}
         space.hub.patch("Pod", space.namespace, "renewing", body)
-        found = tokens_noticed(twins.desk.hub.read("logs", "renewing"))
+        found = tokens_noticed(logs(twins.desk.hub, "renewing", "main"))
         return found if len(found) > 1 else None
 
     (_, first), (_, second) = space.wait("a second token", renewed)[:2]
@@ -220,46 +241,6 @@ def test_tokens_are_renewed_in_the_running_container(twins: Twins, measured: Mea
     assert second["kubernetes.io"] == first["kubernetes.io"]
     running = space.pod("renewing")
     assert running is not None and running["status"]["containerStatuses"][0]["restartCount"] == 0
-
-
-def tokens_noticed(said: bytes) -> list[tuple[float, Json]]:
-    """Return when a container noticed a token, and what that says of itself, in order."""
-    found = [line.split(maxsplit=1) for line in said.decode().splitlines()]
-    return [(float(at), claims_of(text.strip('"'))) for at, text in found if text.count(".") == 2]
-
-
-@pytest.mark.long
-def test_a_token_is_renewed_before_it_ends(
-    worlds: Worlds,
-    testbed_factory: TestbedFactory,
-    real_hub_and_target: tuple[RealCluster, RealCluster],
-    tmp_path: Path,
-    measured: Measurements,
-) -> None:
-    """With nothing set and nobody touching the pod, it always has a token that is good."""
-    hub, target = real_hub_and_target
-    file = tmp_path / "federation.yaml"
-    document = configuration(hub, target, testbed_factory)
-    document["virtualNodes"][0]["nodeName"] = LONG_NODE
-    file.write_text(yaml.safe_dump(document))
-    with worlds.world(node=LONG_NODE, hub=hub, target=target, config=file) as world:
-        space = Space(world, "renewal")
-        space.open()
-        desk = Desk.of(space, hub=hub, target=target)
-        grant(space)
-        space.run_pod(renewing(LONG_NODE))
-        desk.wait_served()
-
-        def renewed() -> list[tuple[float, Json]] | None:
-            found = tokens_noticed(desk.hub.read("logs", "renewing"))
-            return found if len(found) > 1 else None
-
-        (_, first), (seen, _) = space.wait(
-            "a second token", renewed, timeout_seconds=LIFE_SECONDS / space.pace.patience + 60.0
-        )[:2]
-        measured.note("seen before the first ended", f"{first['exp'] - seen:.0f} s")
-        assert seen < first["exp"]
-        space.close()
 
 
 def test_tokens_go_with_the_pod(twins: Twins) -> None:
@@ -277,3 +258,201 @@ def test_tokens_go_with_the_pod(twins: Twins) -> None:
     for twin in twins.names("owned"):
         space.delete_pod(twin)
     space.wait("its tokens are gone", lambda: not tokens())
+
+
+# -- the environment of Services -------------------------------------------------------------------
+
+
+def services() -> Iterator[Json]:
+    """Render Services of all kinds that a kubelet tells of, or does not."""
+    web = [{"name": "http", "port": 80}, {"name": "web-metrics", "port": 9100, "protocol": "TCP"}]
+    dns = [{"name": n, "port": 53, "protocol": n.upper()} for n in ("udp", "tcp")]
+    for name, spec in {
+        "web": {"ports": web},
+        "my-db": {"ports": [{"port": 5432}]},
+        "dns": {"ports": dns},
+        "headless": {"clusterIP": "None", "ports": [{"port": 80}]},
+        "elsewhere": {"type": "ExternalName", "externalName": "example.com"},
+    }.items():
+        yield {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
+def linked() -> Json:
+    """Render a pod that is told of Services, and says some of it otherwise; `again` may end."""
+    told: Json = {
+        "env": [
+            literal("DNS_PORT", "my own"),
+            literal("WHERE", "$(WEB_SERVICE_HOST):$(WEB_SERVICE_PORT_WEB_METRICS) $(DNS_PORT)"),
+            literal("WHOSE", "$(WEB_SERVICE_PORT) $(MY_DB_PORT_5432_TCP) $(HEADLESS_SERVICE_HOST)"),
+        ],
+        "envFrom": [{"configMapRef": {"name": "words"}}],
+    }
+    containers = [showing(**told), showing(name="again", **told)]
+    return {"automountServiceAccountToken": False, "containers": containers}
+
+
+@pytest.mark.parametrize("name", ["linked", "unlinked"])
+def test_containers_are_told_of_the_hubs_services(twins: Twins, name: str) -> None:
+    """Variable by variable as on a real node, and of the API server at its advertised address."""
+    here, there = told_of_services(twins, twins.shown(name))
+    assert there == here
+    assert 'variable KUBERNETES_SERVICE_PORT "<port>"' in there
+    links = [
+        line for line in there if line.startswith(("variable WEB_SERVICE_HOST", "variable DNS"))
+    ]
+    assert len(links) > (10 if name == "linked" else 0)
+    assert ("variable WEB_SERVICE_HOST" in "".join(there)) is (name == "linked")
+
+
+def told_of_services(twins: Twins, shown: Both) -> Both:
+    """Put words for the addresses of the API server, which are not the same on purpose."""
+    service = twins.space.hub.get("Service", "default", "kubernetes")
+    assert service is not None
+    advertised = configured_address(twins)
+    # What the target's kubelet says of its own API server under names that have the port in them.
+    left_over = re.compile("variable KUBERNETES_PORT_443_TCP")
+    there = [line for line in shown.there if not left_over.match(line)]
+    return Both(
+        with_words(shown.here, (service["spec"]["clusterIP"], "443")),
+        with_words(there, advertised),
+    )
+
+
+def configured_address(twins: Twins) -> tuple[str, str]:
+    config = twins.space.world.federate.options.config
+    assert config is not None
+    node = yaml.safe_load(config.read_text())["virtualNodes"][0]
+    host, _, port = node["hubAddress"].partition(":")
+    return host, port
+
+
+def with_words(lines: list[str], address: tuple[str, str]) -> list[str]:
+    """Put words for host and port in what is said of the API server; sorted anew."""
+    words = dict(zip(address, ("<host>", "<port>"), strict=True))
+    said = re.compile("|".join(rf"(?<![\d.]){re.escape(word)}(?![\d.])" for word in address))
+
+    def worded(line: str) -> str:
+        is_about = line.startswith("variable KUBERNETES_")
+        return said.sub(lambda found: words[found[0]], line) if is_about else line
+
+    return sorted(map(worded, lines))
+
+
+def test_a_new_service_is_told_at_the_next_start(twins: Twins) -> None:
+    """A container that starts again is told of what came since, as on a real node."""
+    twins.wait_running("linked")
+    spec = {"ports": [{"port": 8080}]}
+    twins.space.create(
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "late"}, "spec": spec}
+    )
+    twins.space.wait("the target knows of it", lambda: "LATE_PORT" in environment_brought(twins))
+    for twin in twins.names("linked"):
+        ended = twins.desk.hub.run("exec", twin, "--container=again", "--", APP, "end")
+        # What ends a container may be ended with it before it is done.
+        assert ended.returncode in (0, 137), ended
+
+    def told(hub_pod: Json) -> list[str] | None:
+        lines = logs(twins.desk.hub, name_of(hub_pod), "again")
+        found = [line for line in lines if line.startswith("variable LATE_")]
+        return found if found and lines[-1] == LAST_LINE else None
+
+    here, there = twins.wait("linked", "are told of it", told)
+    assert there == here
+
+
+def environment_brought(twins: Twins) -> Json:
+    """Read what the target has of the environment of Services for pods that want all of it."""
+    space = twins.space
+    found = space.target.list("ConfigMap", space.target_namespace)
+    (brought,) = [each for each in found if name_of(each).startswith("services-linked-")]
+    data: Json = brought["data"]
+    return data
+
+
+# -- the target's own account ----------------------------------------------------------------------
+
+
+def visiting(space: Space, *, account: str = "robot") -> Json:
+    """Render a pod that asks its API server, and names what the target shares and what not."""
+    env = [keyed(f"{kind.upper()}", kind, HOUSE, "word") for kind in KINDS]
+    env.append(keyed("PRIVATE", "Secret", "private", "word"))
+    volume = {"name": "tokens", "projected": {"sources": [vaults(), told()]}}
+    shown = showing(ACCOUNT, OWN, env=env, volumeMounts=[MOUNT])
+    return {
+        "serviceAccountName": account,
+        "enableServiceLinks": False,
+        "volumes": [volume],
+        "initContainers": [asking_about(space.target_namespace)],
+        "containers": [shown],
+    }
+
+
+def test_a_pod_is_in_the_target_who_the_target_lets_it_be(twins: Twins) -> None:
+    """Once the target has the account, it is in all a pod of that account made there."""
+    space, side = twins.space, twins.desk.target
+    space.wait_running("visitor")
+    mirror = space.read_mirror("visitor")
+
+    answers = [logs(side, name, "asking") for name in ("visitor", "native")]
+    assert answers[0] == answers[1]
+    assert_reader(answers[0], f"{space.target_namespace}:{CLERK}")
+
+    shown = [shown_there(twins, name) for name in ("visitor", "native")]
+    both = Both(shown[1], shown[0]).without((r"content \S+/(token|vault) ", "variable PRIVATE "))
+    assert both.there == both.here
+    assert {'variable SECRET "the target\'s"', 'variable CONFIGMAP "the target\'s"'} <= {*shown[0]}
+    assert 'variable PRIVATE "the hub\'s"' in shown[0]
+    assert 'variable PRIVATE "the target\'s"' in shown[1]
+
+    for path, audience in ((f"{OWN}/vault", ["vault"]), (f"{ACCOUNT}/token", None)):
+        claims = claims_of(content_of(shown[0], path))
+        assert claims["kubernetes.io"]["pod"]["name"] == "visitor"
+        assert claims["kubernetes.io"]["pod"]["uid"] == uid_of(mirror)
+        assert claims["kubernetes.io"]["serviceaccount"]["name"] == CLERK
+        assert audience is None or claims["aud"] == audience
+
+
+def let_guests_in(space: Space) -> None:
+    """Do what the target's admin does for guests, who wait; run a pod of their account there."""
+    waits = space.wait_waiting("visitor", "ServiceAccountMissing")
+    assert CLERK in waiting_words(waits)
+    namespace = space.target_namespace
+    space.target.create(configmap("settings", {"word": "two"}), namespace)
+    for kind, name in ((configmap, HOUSE), (secret, HOUSE), (secret, "private")):
+        space.target.create(kind(name, {"word": "the target's"}), namespace)
+    for body in reversed([*reader(CLERK, namespace)]):
+        space.target.create(body, namespace)
+    spec = {**visiting(space, account=CLERK), "terminationGracePeriodSeconds": 1}
+
+    def made() -> Json | None:
+        with suppress(ForbiddenError):  # its account is not known everywhere yet
+            return space.target.create(pod("native", spec), namespace)
+        return None
+
+    space.wait("the target takes a pod of the account", made)
+
+
+def shown_there(twins: Twins, name: str) -> list[str]:
+    """Return what a pod of the target shows of itself, its facts put in words."""
+
+    def whole() -> list[str] | None:
+        lines = logs(twins.desk.target, name, "main")
+        return lines if lines[-1:] == [LAST_LINE] else None
+
+    lines = twins.space.wait(f"{name} shows all", whole)
+    return twins.in_words(twins.space.read_mirror(name), lines)
+
+
+def content_of(lines: list[str], path: str) -> str:
+    """Return what a file has, by what was shown of it."""
+    (found,) = [line for line in lines if line.startswith(f"content {path} ")]
+    return found.split(" ", 2)[2].strip('"')
+
+
+def test_who_wants_no_token_is_given_none_in_the_target(twins: Twins) -> None:
+    """A pod that mounts no token on the hub has none of the target's account either."""
+    twins.space.wait_running("silent")
+    mirror = twins.space.read_mirror("silent")
+    assert mirror["spec"]["serviceAccountName"] == CLERK
+    missing = f"file {ACCOUNT} cannot be read: no such file or directory"
+    assert missing in shown_there(twins, "silent")

@@ -3,7 +3,6 @@
 What federate does in the other cluster is read from that cluster's own audit log.
 """
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from e2e.support.accounts import account_of
+from e2e.support.audit import AuditLog, Request, arguments_for
 from e2e.support.manifests import deployment, pod, pod_spec
 from e2e.support.measuring import Measurements
 from e2e.support.pods import (
@@ -42,8 +42,6 @@ NOTICE_SECONDS = 15.0
 BACK_SECONDS = 15.0
 """From the right file to a node that is well again: the file is read every 5 s, the pods after."""
 
-READS = {"get", "list", "watch"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
@@ -51,17 +49,15 @@ class Other:
 
     cluster: LocalCluster
     witness: Witness
-    audit_log: Path
+    log: AuditLog
 
-    def requests(self) -> list[Json]:
+    def requests(self) -> list[Request]:
         """Read what federate asked of it so far."""
-        lines = self.audit_log.read_text().splitlines()
-        events = [json.loads(line) for line in lines]
-        return [e for e in events if str(e.get("userAgent", "")).startswith("federate")]
+        return self.log.requests(program="federate")
 
     def writes(self) -> list[str]:
         """Name federate's requests that were more than a read."""
-        return [f"{e['verb']} {e['requestURI']}" for e in self.requests() if e["verb"] not in READS]
+        return [str(request) for request in self.requests() if request.is_write]
 
     def identity(self) -> str:
         """Read the cluster's identity."""
@@ -76,26 +72,16 @@ def other(
 ) -> Iterator[Other]:
     """A whole cluster of its own with an audit log."""
     folder = tmp_path_factory.mktemp("audit")
-    policy = {
-        "apiVersion": "audit.k8s.io/v1",
-        "kind": "Policy",
-        "rules": [{"level": "Metadata"}],
-        "omitStages": ["RequestReceived", "ResponseStarted"],
-    }
-    (folder / "policy.yaml").write_text(json.dumps(policy))
     spec = replace(
         TARGET,
         name="other-target",
         nodes=1,
         service_range="10.105.0.0/16",
-        apiserver_arguments=(
-            f"--audit-policy-file={folder / 'policy.yaml'}",
-            f"--audit-log-path={folder / 'audit.log'}",
-        ),
+        apiserver_arguments=arguments_for(folder),
     )
     cluster = testbed_factory.cluster(spec)
     witness = Witness(cluster.name, cluster.kubeconfig)
-    yield Other(cluster=cluster, witness=witness, audit_log=folder / "audit.log")
+    yield Other(cluster=cluster, witness=witness, log=AuditLog(folder=folder))
     witness.close()
     cluster.stop()
 

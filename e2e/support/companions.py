@@ -11,6 +11,8 @@ from .world import Space
 COMPANION_LABEL = "federate.dev/companion"
 COMPANION_OF = "federate.dev/companion-of"
 ANCHOR_PREFIX = "federate-anchor-"
+ENTRY = "entry"
+"""The label's value of what tells of a Secret: a ConfigMap of its name."""
 
 KINDS = ("ConfigMap", "Secret")
 
@@ -65,8 +67,7 @@ def value_of(obj: Json, key: str) -> str | None:
 
 
 def listed(space: Space) -> set[str]:
-    """Return the names of Secrets on the lists of the anchors in the target namespace."""
-    found = space.target.list("ConfigMap", space.target_namespace)
-    anchors = [each for each in found if name_of(each).startswith(ANCHOR_PREFIX)]
-    entries = [entry for anchor in anchors for entry in (anchor.get("data") or {}).items()]
-    return {name for name, says in entries if says.startswith("Secret ")}
+    """Return the names of the Secrets that the target namespace has an entry of."""
+    label = f"{COMPANION_LABEL}={ENTRY}"
+    found = space.target.list("ConfigMap", space.target_namespace, labels=label)
+    return {name_of(each) for each in found if annotations_of(each)[COMPANION_OF][:7] == "Secret "}

@@ -31,8 +31,12 @@ class Worlds:
         arguments: Sequence[str] = (),
         started: bool = True,
         config: Path | None = None,
+        also: Sequence[str] = (),
     ) -> Iterator[World]:
-        """Run federate for a virtual node of its own; the node goes when the world ends."""
+        """Run federate for a virtual node of its own; the node goes when the world ends.
+
+        So do those in `also`, which a configuration file may have beside it.
+        """
         options = RunOptions(
             node=node,
             hub=hub.kubeconfig,
@@ -50,7 +54,8 @@ class Worlds:
             pace=pace_of(target),
         )
         with ExitStack() as stack:
-            stack.callback(world.forget_node)
+            for one in (node, *also):
+                stack.callback(world.hub.delete, "Node", "", one)
             stack.callback(federate.close)
             if started:
                 world.start_federate()
