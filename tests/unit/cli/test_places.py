@@ -178,8 +178,8 @@ def test_sweep_needs_no_node_where_the_file_has_one(folder: Path, monkeypatch: P
     """Of several one has to be named."""
     asked: list[tuple[object, ...]] = []
 
-    async def note(*args: object) -> None:
-        asked.append(args)
+    async def note(*args: object, are_made: bool) -> None:
+        asked.append((*args, are_made))
 
     monkeypatch.setattr(sweep_module, "_sweep", note)
     config = folder / "federation.yaml"
@@ -188,6 +188,6 @@ def test_sweep_needs_no_node_where_the_file_has_one(folder: Path, monkeypatch: P
     config.write_text(config.read_text().partition("- nodeName: west")[0])
     assert main(["sweep", "--config", str(config), "--dry-run"]) == 0
     option = TargetOption(name="edge", kubeconfig=folder / "edge.yaml", context="c")
-    assert asked == [(folder / "hub.yaml", "h", option, None, ("",), "prod")] * 2
+    assert asked == [(folder / "hub.yaml", "h", option, None, ("",), "prod", True)] * 2
     assert main(["sweep", "west", "--target", f"edge={folder / 'edge.yaml'}"]) == 2
     assert main(["sweep", "--hub", str(folder / "hub.yaml")]) == 2
