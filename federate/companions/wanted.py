@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from federate.companions.demand import Demand
@@ -47,6 +47,11 @@ class Wish:
     keys: frozenset[CompanionKey]
     seen_at: float
     """When the pod was first seen."""
+    kept: frozenset[CompanionKey] = frozenset()
+    """What is not brought for it, but stays while it lives."""
+    named: frozenset[CompanionKey] = frozenset()
+    """What it names while it has no mirror: whether it is refused decides if it wants that, and may
+    change without a word in the stamp, by labels and annotations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ class Wanted:
         self._has_mirror = has_mirror
         self._wishes: dict[ObjectKey, Wish] = {}
         self._by_key: dict[CompanionKey, set[ObjectKey]] = defaultdict(set)
+        self._kept: dict[CompanionKey, set[ObjectKey]] = defaultdict(set)
         self._mirrors: dict[ObjectKey, tuple[Stamp, frozenset[Place]]] = {}
         self._by_place: dict[Place, set[ObjectKey]] = defaultdict(set)
         self._keys_at: dict[Place, CompanionKey] = {}
@@ -95,7 +101,8 @@ class Wanted:
 
         `leaving`: only what a mirror refers to counts, for no new ones are made.
         """
-        return self._place(key) in self._by_place or (not leaving and key in self._by_key)
+        by_pods = key in self._by_key or key in self._kept
+        return self._place(key) in self._by_place or (not leaving and by_pods)
 
     def is_used(self, kind: Kind, place: ObjectKey) -> bool:
         """Tell whether a mirror refers to an object of the target."""
@@ -118,7 +125,8 @@ class Wanted:
 
     def demand(self) -> Demand:
         """Return all of it, as it is now."""
-        return Demand(keys=frozenset(self._by_key), used=frozenset(self._by_place))
+        keys = frozenset(self._by_key) | frozenset(self._kept)
+        return Demand(keys=keys, used=frozenset(self._by_place))
 
     def mirror_of(self, key: ObjectKey) -> bool | None:
         """Tell whether the mirror that a hub pod claims stood there; None where it claims none."""
@@ -151,25 +159,36 @@ class Wanted:
         )
         before = self._wishes.get(key)
         if before is not None and before.stamp == stamp:
-            return Shift(wish=before, begun=frozenset(), ended=frozenset())
+            return self._asked_again(key, hub_pod, before)
         is_same_pod = before is not None and before.stamp.uid == stamp.uid
         seen_at = before.seen_at if before is not None and is_same_pod else now
-        wish = Wish(stamp=stamp, keys=self._wants_of(hub_pod, stamp), seen_at=seen_at)
+        wish = self._wish_of(hub_pod, stamp, seen_at)
         self._wishes[key] = wish
         return self._shift(key, before, wish)
 
-    def _wants_of(self, hub_pod: JsonObject, stamp: Stamp) -> frozenset[CompanionKey]:
+    def _asked_again(self, key: ObjectKey, hub_pod: JsonObject, before: Wish) -> Shift:
+        is_same = not before.named or self._is_refused(hub_pod) == (not before.keys)
+        wish = before if is_same else replace(before, keys=before.named - before.keys)
+        self._wishes[key] = wish
+        return self._shift(key, before, wish)
+
+    def _wish_of(self, hub_pod: JsonObject, stamp: Stamp, seen_at: float) -> Wish:
+        nothing = Wish(stamp=stamp, keys=frozenset(), seen_at=seen_at)
         if stamp.target_namespace is None or stamp.is_over:
-            return frozenset()
+            return nothing
         if stamp.claims_mirror and not stamp.has_mirror:
-            # Not in sight yet, gone, or a lie: none is made for it in any case.
-            return frozenset()
-        keys = wants_of(
-            hub_pod, stamp.target_namespace, self._shared, brings_tokens=self._brings_tokens
-        )
+            # Not in sight yet, gone, a lie, or robbed of its marks while it runs: nothing is made
+            # for it, and nothing taken from it.
+            return replace(nothing, kept=self._named_by(hub_pod, _claimed_namespace(hub_pod)))
+        keys = self._named_by(hub_pod, stamp.target_namespace)
+        if not keys or stamp.has_mirror:
+            return replace(nothing, keys=keys)
         # Nothing of a pod that is refused goes anywhere; asked last, for it costs most.
-        is_out = bool(keys) and not stamp.has_mirror and self._is_refused(hub_pod)
-        return frozenset() if is_out else keys
+        is_out = self._is_refused(hub_pod)
+        return replace(nothing, keys=frozenset() if is_out else keys, named=keys)
+
+    def _named_by(self, hub_pod: JsonObject, target_namespace: str) -> frozenset[CompanionKey]:
+        return wants_of(hub_pod, target_namespace, self._shared, brings_tokens=self._brings_tokens)
 
     def hub_pod_is_gone(self, key: ObjectKey) -> Shift:
         """Take note that a hub pod is no more."""
@@ -216,12 +235,20 @@ class Wanted:
             self._by_key[key].add(pod)
             self._of_object[key.kind, key.hub_key].add(key)
             self.heard_of(key)
+        kept_before = before.kept if before is not None else frozenset()
+        kept = after.kept if after is not None else frozenset()
+        for key in kept - kept_before:
+            self._kept[key].add(pod)
+        for key in kept_before - kept:
+            discard(self._kept, key, pod)
+        # A record alone says nothing of what there is: it leads to no look anywhere.
+        released = {key for key in kept_before - kept if self._place(key) in self._keys_at}
         left = old - new
         for key in left:
             discard(self._by_key, key, pod)
             if key not in self._by_key:
                 discard(self._of_object, (key.kind, key.hub_key), key)
-        ended = frozenset(key for key in left if not self.wants(key))
+        ended = frozenset(key for key in left | released if not self.wants(key))
         return Shift(wish=after, begun=frozenset(begun), ended=ended, left=left)
 
     def _leave(self, mirror: ObjectKey, places: Iterable[Place]) -> frozenset[CompanionKey]:
@@ -263,6 +290,11 @@ def _is_of(stamp: Stamp, pod: JsonObject) -> bool:
 def _is_of_scope(scope: Scope, mirror: JsonObject) -> bool:
     origin = origin_of(mirror)
     return origin is not None and origin.scope == scope
+
+
+def _claimed_namespace(hub_pod: JsonObject) -> str:
+    record = record_of(hub_pod)
+    return record.mirror.namespace if record is not None else ""
 
 
 def _claims_mirror(hub_pod: JsonObject) -> bool:

@@ -561,9 +561,12 @@ class Round:
         return self._rules.target_name
 
     async def _tell_failure(self, failure: CreateFailure) -> None:
-        """Say on the hub pod why there is no mirror; telling must not hide the failure itself."""
+        """Say on the hub pod why there is no mirror; telling must not hide the failure itself.
+
+        One that has a mirror on record does not wait for it, whatever a later request met.
+        """
         hub_pod = self._ports.hub_pods.get(self._key)
-        if hub_pod is None:
+        if hub_pod is None or _has_mirror_on_record(hub_pod):
             return
         refusal = failure.refusal
         status = waiting_status(
@@ -625,3 +628,8 @@ class Round:
         if is_orphan:
             self._ports.on_orphan_deleted()
         log.info("mirror deleted", mirror=str(key), reason=step.reason)
+
+
+def _has_mirror_on_record(hub_pod: JsonObject) -> bool:
+    record = record_of(hub_pod)
+    return record is not None and bool(record.mirror_uid)

@@ -256,6 +256,24 @@ async def test_an_orphans_companions_stay_while_it_lives() -> None:
         await world.until(lambda: world.companion(SECRET, "db") is None)
 
 
+@virtual_time
+async def test_c30_a_mirror_robbed_of_its_marks_keeps_what_it_has() -> None:
+    """Its containers run, and may start again: what they read stays until the pod is over."""
+    world = CompanionWorld()
+    world.give(SECRET, "db", password="one")
+    async with world.running():
+        world.submit(needing("a", (SECRET, "db")))
+        await world.until(lambda: mirrored(world, A))
+        world.play(A, "Running")
+        await asyncio.sleep(5.0)
+        with world.others():
+            world.target.edit(
+                PODS, world.mirror_key(A), lambda pod: pod["metadata"].update(labels={})
+            )
+        await asyncio.sleep(10 * LINGER_SECONDS)
+        assert world.values(SECRET, "db") == {"password": encoded("one")}
+
+
 @pytest.mark.parametrize("kind", [CM, SECRET])
 @virtual_time
 async def test_what_somebody_in_the_target_changed_or_deleted_comes_back(kind: Kind) -> None:

@@ -115,6 +115,15 @@ def test_a_refused_pod_wants_nothing_until_it_has_a_mirror() -> None:
     assert tell(wanted, claiming()).begun == {DB, SETTINGS}
 
 
+def test_c30_a_label_decides_whether_a_pod_is_refused_and_bumps_no_generation() -> None:
+    """A pod that is not refused any more gets a mirror: then it waits for what it needs, too."""
+    wanted = fresh(is_refused=lambda pod: bool(pod["metadata"].get("labels")))
+    assert tell(wanted, hub_pod("a", labels={"marked": "yes"})).begun == frozenset()
+    assert tell(wanted, hub_pod("a")).begun == {DB, SETTINGS}
+    assert tell(wanted, hub_pod("a")).begun == frozenset()
+    assert tell(wanted, hub_pod("a", labels={"marked": "yes"})).ended == {DB, SETTINGS}
+
+
 def claiming() -> JsonDict:
     """A hub pod whose record says that it has a mirror."""
     record = MirrorRecord(pod_uid="uid-a", mirror=MIRROR, mirror_uid="mirror-a")
@@ -133,7 +142,8 @@ def test_c30_a_pod_that_claims_a_mirror_wants_nothing_until_that_stands_there() 
     wanted = fresh(has_mirror=lambda pod: uid_of(pod) in standing, is_refused=is_refused)
     assert tell(wanted, hub_pod("a")).begun == {DB, SETTINGS}
     assert wanted.mirror_of(A) is None
-    assert tell(wanted, claiming()).ended == {DB, SETTINGS}
+    tell(wanted, claiming())
+    assert not wanted.has_hub_pod(DB)
     assert wanted.mirror_of(A) is False
     standing.add("uid-a")
     assert tell(wanted, claiming()).begun == {DB, SETTINGS}
@@ -141,7 +151,25 @@ def test_c30_a_pod_that_claims_a_mirror_wants_nothing_until_that_stands_there() 
     assert wanted.mirror_of(B) is None
     assert refusals == ["uid-a"]  # which costs: not for each pod of a start
     standing.clear()
-    assert tell(wanted, claiming()).ended == {DB, SETTINGS}
+    tell(wanted, claiming())
+    assert not wanted.has_hub_pod(DB)
+
+
+def test_c30_what_a_pod_with_a_mirror_out_of_sight_has_is_not_taken_from_it() -> None:
+    """Somebody in the target took the marks off: it runs on, and is not touched any more."""
+    standing = {"uid-a"}
+    wanted = fresh(has_mirror=lambda pod: uid_of(pod) in standing)
+    tell(wanted, claiming())
+    wanted.mirror_is(MIRROR, mirror_of(DB, SETTINGS))
+    standing.clear()
+    assert wanted.mirror_is(MIRROR, None) == frozenset()
+    assert tell(wanted, claiming()).ended == frozenset()
+    assert wanted.wants(DB)
+    assert wanted.demand().wants(SCOPE, DB)
+    assert not wanted.has_hub_pod(DB)
+    assert not wanted.wants(DB, leaving=True)
+    over = {**claiming(), "status": {"phase": "Failed"}}
+    assert tell(wanted, over).ended == {DB, SETTINGS}
 
 
 def test_without_a_place_for_the_mirror_nothing_is_wanted() -> None:

@@ -27,7 +27,9 @@ from federate.mirror.steps import (
 )
 from federate.model.marks import SHARED_LABEL, Origin
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, condition_of, key_of, spec_of
+from federate.model.pods import phase_of
 from federate.model.resources import CONFIGMAPS, PODS, SECRETS
+from federate.patch.document import STRATEGIC, PatchBody
 from federate.status.project import MIRRORED
 from tests.support.builders import pod
 from tests.support.clock import virtual_time
@@ -278,6 +280,34 @@ async def test_what_the_target_does_not_say_is_not_shared(error: Forbidden | Ser
         assert (condition_of(found, MIRRORED) or {})["reason"] == "TargetError"
         world.fault_of = None
         await world.until(lambda: world.mirror(A) is not None)
+
+
+@virtual_time
+async def test_c40_a_debug_container_that_is_not_answered_about_changes_no_status() -> None:
+    """The pod runs: what it waits for with a debug container does not make it Pending again."""
+    world = CompanionWorld()
+    async with world.running():
+        world.submit(needing("a"))
+        await world.until(lambda: world.mirror(A) is not None)
+        world.play(A, "Running")
+        await world.until(lambda: phase_of(world.hub_pod(A) or {}) == "Running")
+
+        def refuse(call: Call) -> Fault | None:
+            is_asked = call.client == "target" and call.verb == "get" and call.key.name == "pull"
+            return Refuse(ServerFault("etcd", status=500)) if is_asked else None
+
+        world.fault_of = refuse
+        debug = {"name": "d", "image": "busybox", "envFrom": [{"secretRef": {"name": "pull"}}]}
+        with world.others():
+            patch = PatchBody(media_type=STRATEGIC, body={"spec": {"ephemeralContainers": [debug]}})
+            world.hub.patch(PODS, A, patch, subresource="ephemeralcontainers")
+        phases = set()
+        for _ in range(100):
+            await asyncio.sleep(0.2)
+            phases.add(phase_of(world.hub_pod(A) or {}))
+        assert phases == {"Running"}
+        world.fault_of = None
+        await world.until(lambda: bool(spec_of(world.mirror(A) or {}).get("ephemeralContainers")))
 
 
 @virtual_time
