@@ -181,7 +181,7 @@ async def test_tokens_of_very_many_pods_stand_in_one_namespace(
             )
             print(f"{count} pods have a token after {took:.1f} s, {busy:.1f} s of a core")
             print(f"requests: {dict(hub.counts)} of the hub, {dict(target.counts)} of the target")
-        assert hub.of("serviceaccounts", "create") == count
+        assert hub.of("serviceaccounts/token", "create") == count
         assert writes <= WRITES_EACH * count + MORE_WRITES
         assert (await bearers.counted())["tokens"] == count
 
@@ -193,7 +193,7 @@ async def test_tokens_of_very_many_pods_stand_in_one_namespace(
             took, busy = time.monotonic() - began, time.process_time() - busy
             print(f"taken over after {took:.1f} s, {busy:.1f} s of a core")
             print(f"requests: {dict(hub.counts)} of the hub, {dict(target.counts)} of the target")
-            assert hub.of("serviceaccounts", "create") == 0, "they are good for some time to come"
+            assert hub.of("serviceaccounts/token", "create") == 0, "they are good for some time to come"
 
             await bearers.unmake(comers)
             began = time.monotonic()
