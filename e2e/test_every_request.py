@@ -36,7 +36,7 @@ from e2e.testbed.local import LocalCluster
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
-WORLDS = 8
+WORLDS = 4
 """Lives beside each other, each of a federate of its own: most of one is waiting."""
 
 RENEWED_AT = 0.02
@@ -406,25 +406,11 @@ def be_killed(life: Life, stage: Stage, moment: Moment, arrival: Arrival) -> boo
     return True
 
 
-Plan = tuple[Moment, Arrival]
-
-
-def plans_of(moments: Iterable[Moment]) -> list[Plan]:
-    """List the lives; those that take long come first."""
-    arrivals: tuple[Arrival, ...] = ("never", "at once", "when all is over")
-    plans: list[Plan] = [
-        (moment, arrival)
-        for moment in moments
-        for arrival in (arrivals if moment.is_write else arrivals[:1])
-    ]
-    return sorted(plans, key=lambda plan: plan[0].stage != STAGES[-1].name)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What became of one life."""
 
-    plan: Plan
+    moment: Moment
     was_sent: bool
     is_arrived: int | None
     """How a late request was answered."""
@@ -461,17 +447,17 @@ class Lives:
         self._stack.callback(self.world.hub.delete, "Namespace", "", space.namespace)
         return Life(world=self.world, hub=self._hub, target=self._target, space=space)
 
-    def live_all(self, plans: Iterable[Plan]) -> list[Outcome]:
+    def live_all(self, moments: Iterable[Moment], arrival: Arrival) -> list[Outcome]:
         """Live a life for each, and see that nothing is left of any."""
-        lives: list[tuple[Life, Plan, bool]] = []
-        for number, plan in enumerate(plans):
+        lives: list[tuple[Life, Moment, bool]] = []
+        for number, moment in enumerate(moments):
             life = self.new(f"life-{number}")
-            lives.append((life, plan, live(life, *plan)))
+            lives.append((life, moment, live(life, moment, arrival)))
         for life, _, _ in lives:
             settle(life, STAGES[-1])
         outcomes = [
-            Outcome(plan=plan, was_sent=was_sent, is_arrived=arrive(life))
-            for life, plan, was_sent in lives
+            Outcome(moment=moment, was_sent=was_sent, is_arrived=arrive(life))
+            for life, moment, was_sent in lives
         ]
         for life, _, _ in lives:
             settle(life, STAGES[-1])
@@ -514,27 +500,53 @@ def configuration(node: str, hub: FaultProxy, target: FaultProxy) -> Json:
     }
 
 
-def test_a_crash_at_any_request_leaves_nothing(
-    local_hub: LocalCluster, local_target: LocalCluster, tmp_path: Path, measured: Measurements
-) -> None:
-    """Whatever request a federate died at, and whenever it arrives: the next one ends it well."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Several federates, and the requests of an undisturbed life of one."""
+
+    worlds: list[Lives]
+    moments: list[Moment]
+
+    def moments_for(self, arrival: Arrival) -> list[Moment]:
+        """List at which requests to be killed, those first that take long.
+
+        To a server it is all the same when, and whether, a dead client's read arrives.
+        """
+        found = [each for each in self.moments if each.is_write or arrival == "never"]
+        return sorted(found, key=lambda moment: moment.stage != STAGES[-1].name)
+
+
+@pytest.fixture(scope="module")
+def fleet(
+    local_hub: LocalCluster,
+    local_target: LocalCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Fleet]:
+    """Federates with virtual nodes of their own, between the same clusters."""
+    folder = tmp_path_factory.mktemp("lives")
     with ExitStack() as stack:
         worlds = [
-            Lives(stack, node=node, hub=local_hub, target=local_target, folder=tmp_path)
+            Lives(stack, node=node, hub=local_hub, target=local_target, folder=folder)
             for node in (f"lives-{number}" for number in range(WORLDS))
         ]
         moments = moments_of(worlds[0].new("undisturbed"))
         print("Requests:", *moments, sep="\n")
-        plans = plans_of(moments)
-        began = time.monotonic()
-        shares = [plans[number::WORLDS] for number in range(WORLDS)]
-        with ThreadPoolExecutor(WORLDS) as threads:
-            ended = list(threads.map(Lives.live_all, worlds, shares))
-        outcomes = [outcome for each in ended for outcome in each]
-        took = f"{time.monotonic() - began:.0f} s"
-        measured.note(f"{len(moments)} requests, {len(plans)} lives", took)
-        unsent = [each.plan[0] for each in outcomes if not each.was_sent]
-        measured.note("reads that were not made again", list(map(str, unsent)))
-        arrived = Counter(each.is_arrived for each in outcomes if each.is_arrived)
-        measured.note("late requests by answer", dict(arrived))
-        assert not [moment for moment in unsent if moment.is_write]
+        yield Fleet(worlds=worlds, moments=moments)
+
+
+@pytest.mark.parametrize("arrival", ["never", "at once", "when all is over"])
+def test_a_crash_at_any_request_leaves_nothing(
+    fleet: Fleet, measured: Measurements, arrival: Arrival
+) -> None:
+    """Whatever request a federate died at, and whenever it arrives: the next one ends it well."""
+    moments, began = fleet.moments_for(arrival), time.monotonic()
+    shares = [moments[number::WORLDS] for number in range(WORLDS)]
+    with ThreadPoolExecutor(WORLDS) as threads:
+        ended = list(threads.map(Lives.live_all, fleet.worlds, shares, [arrival] * WORLDS))
+    outcomes = [outcome for each in ended for outcome in each]
+    measured.note(f"{len(moments)} lives with a crash", f"{time.monotonic() - began:.0f} s")
+    unsent = [each.moment for each in outcomes if not each.was_sent]
+    measured.note("reads that were not made again", list(map(str, unsent)))
+    answers = Counter(each.is_arrived for each in outcomes if each.is_arrived)
+    measured.note("late requests by answer", dict(answers))
+    assert not [moment for moment in unsent if moment.is_write]

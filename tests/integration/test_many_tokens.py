@@ -25,6 +25,7 @@ from federate.runtime.companions import Comers, build_comers
 from tests.integration.test_companions_real import Crowd, Requests
 from tests.integration.test_identity_real import RULES
 from tests.support.issuestage import token_volume
+from tests.support.quiet import quiet
 from tests.support.scene import NoEvents
 
 pytestmark = pytest.mark.integration
@@ -34,6 +35,7 @@ T = TypeVar("T")
 SECONDS_EACH = 0.25
 """What each pod's tokens may take from end to end: five times what they take on two cores."""
 LEAST_SECONDS = 60.0
+TOKENS = "serviceaccounts/token"
 WRITES_EACH = 2
 """Of the target, for each pod: its Secret, and the entry that tells of it."""
 MORE_WRITES = 20
@@ -170,47 +172,44 @@ async def test_tokens_of_very_many_pods_stand_in_one_namespace(
     seconds = max(LEAST_SECONDS, SECONDS_EACH * count)
     async with bearers_between(light_hub, light_target) as (bearers, hub, target):
         await bearers.make(count)
-        hub.counts.clear()
-        target.counts.clear()
-        began, busy = time.monotonic(), time.process_time()
-        async with bearers.leading() as comers:
-            await wait_settled(comers, count + 1, seconds=seconds)
-            took, busy = time.monotonic() - began, time.process_time() - busy
-            writes = target.of("secrets", "create", "patch") + target.of(
-                "configmaps", "create", "patch"
-            )
-            print(f"{count} pods have a token after {took:.1f} s, {busy:.1f} s of a core")
-            print(f"requests: {dict(hub.counts)} of the hub, {dict(target.counts)} of the target")
-        assert hub.of("serviceaccounts/token", "create") == count
-        assert writes <= WRITES_EACH * count + MORE_WRITES
-        assert (await bearers.counted())["tokens"] == count
+        with quiet():
+            async with bearers.leading() as comers:
+                await come_to_rest(comers, count, seconds=seconds, asked=(hub, target))
+            assert hub.of(TOKENS, "create") == count
+            written = (target.of(kind, "create", "patch") for kind in ("secrets", "configmaps"))
+            assert sum(written) <= WRITES_EACH * count + MORE_WRITES
+            assert (await bearers.counted())["tokens"] == count
 
-        hub.counts.clear()
-        target.counts.clear()
-        began, busy = time.monotonic(), time.process_time()
-        async with bearers.leading() as comers:
-            await wait_settled(comers, count + 1, seconds=seconds)
-            took, busy = time.monotonic() - began, time.process_time() - busy
-            print(f"taken over after {took:.1f} s, {busy:.1f} s of a core")
-            print(f"requests: {dict(hub.counts)} of the hub, {dict(target.counts)} of the target")
-            assert hub.of("serviceaccounts/token", "create") == 0, "they are good for some time to come"
-
-            await bearers.unmake(comers)
-            began = time.monotonic()
-            await wait_gone(bearers, seconds=seconds)
-            print(f"all gone {time.monotonic() - began:.1f} s after the last pod")
+            async with bearers.leading() as comers:
+                await come_to_rest(comers, count, seconds=seconds, asked=(hub, target))
+                assert hub.of(TOKENS, "create") == 0, "they are good for some time to come"
+                await bearers.unmake(comers)
+                took = await wait_gone(bearers, seconds=seconds)
+        print(f"all gone {took:.1f} s after the last pod")
         assert target.of("secrets", "list", "watch") == 0
 
 
-async def wait_gone(bearers: Bearers, *, seconds: float) -> None:
-    """Wait until neither a token nor a word of one is left."""
+async def come_to_rest(
+    comers: Comers, count: int, *, seconds: float, asked: tuple[Requests, Requests]
+) -> None:
+    """Wait until so many pods have tokens, and tell what that cost."""
+    for requests in asked:
+        requests.counts.clear()
+    began, busy = time.monotonic(), time.process_time()
+    async with asyncio.timeout(seconds):
+        # The news of Services is one for all.
+        while comers.issuer.counts()["settled"] < count + 1:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_SECONDS)
+    took, busy = time.monotonic() - began, time.process_time() - busy
+    print(f"{count} pods have tokens after {took:.1f} s, {busy:.1f} s of a core, by requests of")
+    for side, requests in zip(("hub", "target"), asked, strict=True):
+        print(f"  the {side}: {dict(requests.counts)}")
+
+
+async def wait_gone(bearers: Bearers, *, seconds: float) -> float:
+    """Wait until neither a token nor a word of one is left; returns how long it took."""
+    began = time.monotonic()
     async with asyncio.timeout(seconds):
         while {"tokens", "entry"} & (await bearers.counted()).keys():  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
-
-
-async def wait_settled(comers: Comers, count: int, *, seconds: float) -> None:
-    """Wait until so much is issued: tokens, and the news of Services that all share."""
-    async with asyncio.timeout(seconds):
-        while comers.issuer.counts()["settled"] < count:  # noqa: ASYNC110
-            await asyncio.sleep(POLL_SECONDS)
+    return time.monotonic() - began
