@@ -230,3 +230,19 @@ def test_commands_in_the_papers_can_be_typed(paper: str) -> None:
         options = {a.split("=")[0] for a in arguments if re.match(r"--[a-z]", a)}
         wrong += [f"federate {command} {o}" for o in options - options_of(COMMANDS[command])]
     assert wrong == []
+
+
+# -- tests that the papers name --------------------------------------------------------------------
+
+TEST = re.compile(r"`(?:[\w/]+/)?(test_\w+)`")
+
+
+def test_tests_that_the_papers_name_are_there() -> None:
+    """docs/testing.md says which test would notice what broke elsewhere."""
+    named = set(TEST.findall(PAPERS["docs/testing.md"]))
+    modules = [path for top in ("tests", "e2e") for path in (ROOT / top).rglob("test_*.py")]
+    there = {path.stem for path in modules}
+    for path in modules:
+        there.update(re.findall(r"def (test_\w+)\(", path.read_text(encoding="utf-8")))
+    assert len(named) > 20
+    assert named - there == set()
