@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from federate.companions.demand import Demand
 from federate.companions.keys import CompanionKey, Kind, name_of
 from federate.companions.references import names_used, wants_of
-from federate.model.marks import Scope, origin_of, record_of
+from federate.model.marks import Scope, claims_mirror, origin_of, record_of
 from federate.model.objects import JsonObject, ObjectKey, metadata_of, spec_of, uid_of
 from federate.model.pods import is_terminal
 
@@ -151,11 +151,11 @@ class Wanted:
         self, key: ObjectKey, hub_pod: JsonObject, target_namespace: str | None, *, now: float
     ) -> Shift:
         """Take note of a hub pod as it is."""
-        claims_mirror = _claims_mirror(hub_pod)
+        is_claimed = claims_mirror(hub_pod)
         stamp = _stamp_of(hub_pod)._replace(
             target_namespace=target_namespace,
-            claims_mirror=claims_mirror,
-            has_mirror=claims_mirror and self._has_mirror(hub_pod),
+            claims_mirror=is_claimed,
+            has_mirror=is_claimed and self._has_mirror(hub_pod),
         )
         before = self._wishes.get(key)
         if before is not None and before.stamp == stamp:
@@ -295,8 +295,3 @@ def _is_of_scope(scope: Scope, mirror: JsonObject) -> bool:
 def _claimed_namespace(hub_pod: JsonObject) -> str:
     record = record_of(hub_pod)
     return record.mirror.namespace if record is not None else ""
-
-
-def _claims_mirror(hub_pod: JsonObject) -> bool:
-    record = record_of(hub_pod)
-    return record is not None and bool(record.mirror_uid)

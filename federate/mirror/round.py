@@ -68,6 +68,7 @@ from federate.model.marks import (
     HUB_POD_UID_LABEL,
     Origin,
     Scope,
+    claims_mirror,
     origin_of,
     record_of,
 )
@@ -566,7 +567,7 @@ class Round:
         One that has a mirror on record does not wait for it, whatever a later request met.
         """
         hub_pod = self._ports.hub_pods.get(self._key)
-        if hub_pod is None or _has_mirror_on_record(hub_pod):
+        if hub_pod is None or claims_mirror(hub_pod):
             return
         refusal = failure.refusal
         status = waiting_status(
@@ -628,8 +629,3 @@ class Round:
         if is_orphan:
             self._ports.on_orphan_deleted()
         log.info("mirror deleted", mirror=str(key), reason=step.reason)
-
-
-def _has_mirror_on_record(hub_pod: JsonObject) -> bool:
-    record = record_of(hub_pod)
-    return record is not None and bool(record.mirror_uid)

@@ -249,6 +249,12 @@ def record_of(hub_pod: JsonObject) -> MirrorRecord | None:
     return record if record is not None and record.pod_uid == uid_of(hub_pod) else None
 
 
+def claims_mirror(hub_pod: JsonObject) -> bool:
+    """Tell whether a hub pod has a mirror on record: no more than its record says (`record_of`)."""
+    record = record_of(hub_pod)
+    return record is not None and bool(record.mirror_uid)
+
+
 @parsed_once
 def _parse_record(text: str) -> MirrorRecord | None:
     try:
