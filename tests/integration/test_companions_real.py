@@ -460,7 +460,7 @@ async def any_number(light_hub: LocalCluster, light_target: LocalCluster, count:
             for first in range(0, count, 50):
                 some = [(SECRET, f"s{number}") for number in range(first, first + 50)]
                 crowd.tell(f"p{first}", namespace, *some)
-            await settled(crowd, count, seconds=120.0 + count / 10)
+            await settled(crowd, count, seconds=120.0 + count / 20)
             took, grown = time.monotonic() - began_at, resident_bytes() - memory
             [first_of, *_] = crowd.companions.inventory()
         following = crowd.again()
