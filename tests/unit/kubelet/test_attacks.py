@@ -43,15 +43,18 @@ SPDY = [("Connection", "Upgrade"), ("Upgrade", "SPDY/3.1")]
 
 
 async def longest_hold(work: Awaitable[Any]) -> tuple[float, Any]:
-    """Return for how long others did not get their turn while it ran, and its result."""
+    """Return for how long others did not get their turn while it ran, and its result.
+
+    In seconds of this process's CPU: what a busy machine gives to others in between is no hold.
+    """
     longest = 0.0
 
     async def look() -> None:
         nonlocal longest
         while True:
-            before = time.perf_counter()
+            before = time.process_time()
             await asyncio.sleep(0)
-            longest = max(longest, time.perf_counter() - before)
+            longest = max(longest, time.process_time() - before)
 
     looking = asyncio.create_task(look())
     await asyncio.sleep(0)
@@ -67,10 +70,10 @@ async def longest_hold(work: Awaitable[Any]) -> tuple[float, Any]:
 
 def test_a_duration_without_end_costs_nothing() -> None:
     """Digits that no unit follows were tried in all ways in which two numbers make them up."""
-    began = time.perf_counter()
+    began = time.process_time()
     for text in ("1" * 100_000, "1s" * 50_000, "." * 100_000, "1" * 60 + "x"):
         assert parse_duration(text) is None
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 def test_amounts_without_end_are_not_looked_at() -> None:
