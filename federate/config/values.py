@@ -18,6 +18,7 @@ from federate.model.marks import PREFIX
 from federate.model.naming import NAME_LIMIT
 from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TAINT_KEY
 from federate.model.quantities import PODS, parse_quantity
+from federate.policy.images import is_image_prefix
 
 NODE_NAME_LIMIT = 63
 """A node's name is the value of its `kubernetes.io/hostname` label, which pods select by."""
@@ -69,7 +70,14 @@ _CONTENT_BEGINS = re.compile(
 """Of a kubeconfig, a certificate or key, a token; each also in base64."""
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _RUN = re.compile(r"[A-Za-z0-9+=]{40,}")
+_NAME_PATTERN = re.compile(r"[a-z0-9*?]([-a-z0-9*?]{0,61}[a-z0-9*?])?")
+_WORD = re.compile(r"[!-~]{1,253}")
 _OWN_TAINT_PREFIX = "node.kubernetes.io/"
+
+_SEARCH_DOMAIN = re.compile(
+    r"[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*\.?"
+)
+_DNS_WORD = re.compile(r"[-a-zA-Z0-9_]+")
 
 
 def quoted(text: str) -> str:
@@ -186,6 +194,11 @@ def object_name(text: str) -> str:
     return text
 
 
+def object_name_or_none(text: str) -> str:
+    """Return the name of an object, or the empty text."""
+    return object_name(text) if text else text
+
+
 def is_qualified_name(text: str) -> bool:
     """Tell whether it may be the key of a label or a taint, or the name of a resource."""
     prefix, slash, _name = text.rpartition("/")
@@ -196,6 +209,36 @@ def qualified_name(text: str) -> str:
     """Return the key of a label or a taint, or the name of a resource."""
     if not is_qualified_name(text):
         raise ValueError("expected a key, as in zone or example.com/zone")
+    return text
+
+
+def listed_key(text: str) -> str:
+    """Return a key, or a prefix of keys that ends in a slash."""
+    if not is_qualified_name(f"{text}x" if text.endswith("/") else text):
+        raise ValueError("expected a key, or a prefix with a slash, as in app or example.com/")
+    return text
+
+
+def name_pattern(text: str) -> str:
+    """Return a name in which `*` and `?` stand for others."""
+    if not _NAME_PATTERN.fullmatch(text):
+        raise ValueError("expected a name, in which * and ? stand for others, as in team-*")
+    return text
+
+
+def word(text: str) -> str:
+    """Return a name without blanks."""
+    if not _WORD.fullmatch(text):
+        raise ValueError("expected a name without blanks")
+    return text
+
+
+def image_prefix(text: str) -> str:
+    """Return a registry, with or without a path."""
+    if not is_image_prefix(text):
+        raise ValueError(
+            "expected a registry with its host, and a path or none, as in docker.io/library"
+        )
     return text
 
 
@@ -358,6 +401,25 @@ def node_address(text: str) -> str:
     if ipaddress.ip_address(found).is_unspecified:
         raise ValueError("expected an address of this host, as in 10.0.0.5")
     return found
+
+
+def search_domain(text: str) -> str:
+    """Return a domain in which names are looked for."""
+    if not _SEARCH_DOMAIN.fullmatch(text):
+        raise ValueError(f"{shown(text)} is no domain; expected one as in corp.example.org")
+    return text
+
+
+def dns_word(text: str) -> str:
+    """Return the name of an option of resolv.conf."""
+    if not _DNS_WORD.fullmatch(text):
+        raise ValueError(f"{shown(text)} is no option; expected one as in ndots")
+    return text
+
+
+def dns_word_or_none(text: str) -> str:
+    """Return the value of an option; some have none."""
+    return dns_word(text) if text else ""
 
 
 def address(text: str) -> str:
