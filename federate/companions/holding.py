@@ -8,18 +8,16 @@ may be about to make the very Secret that another container waits for.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from federate.companions.keys import CompanionKey
 from federate.companions.steps import Blocked, Rest, Standing
 
-if TYPE_CHECKING:
-    from federate.companions.issued import IssuedKey
-
-Coming: TypeAlias = "CompanionKey | IssuedKey"
-"""What a pod waits for: a copy of an object of the hub, or what federate has issued for the pod."""
+Coming: TypeAlias = Hashable
+"""What a pod waits for, to be put into words: a copy of an object of the hub, what federate has
+issued for the pod, its storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,14 +83,23 @@ def names_used(mirror: JsonObject) -> frozenset[tuple[Kind, str]]:
 
 
 def unsupported_of(
-    spec: JsonObject, *, brings_tokens: bool = False, travelling_tokens: bool = False
+    spec: JsonObject,
+    *,
+    brings_tokens: bool = False,
+    travelling_tokens: bool = False,
+    travelling_claims: bool = False,
 ) -> tuple[str, ...]:
     """Say in words what the pod leans on that does not come along, sorted and without repeats.
 
-    With `travelling_tokens` the tokens of its projected volumes do: identity sees to them.
+    With `travelling_tokens` the tokens of its projected volumes do: identity sees to them. With
+    `travelling_claims` its claims do.
     """
     kept = without_dropped_volumes(spec, brings_tokens=brings_tokens)
-    refused = [place for place in UNSUPPORTED if not (travelling_tokens and place.is_token)]
+    refused = [
+        place
+        for place in UNSUPPORTED
+        if not (travelling_tokens and place.is_token) and not (travelling_claims and place.is_claim)
+    ]
     found = {words for place in refused for words in place.found(kept)}
     found.update(f"what {path} points at" for path in stray_places(kept))
     return tuple(sorted(found))

@@ -18,7 +18,7 @@ from federate.companions.confirming import Confirming
 from federate.companions.demand import listing_entry
 from federate.companions.keys import CompanionKey, Kind, companion_of, name_of
 from federate.companions.lists import Lists
-from federate.companions.memory import Memory
+from federate.companions.memory import Memory, change_of
 from federate.companions.plan import plan_companion
 from federate.companions.ports import CompanionPorts
 from federate.companions.refused import (
@@ -204,8 +204,8 @@ class CompanionRound:
     def _held_back(self, step: Step) -> Settled | None:
         """Do not try before its time what the target refused."""
         now = self._ports.clock()
-        refused = self._memory.refused(step, now=now)
-        return self._blocked(refused.blocked, refused.again_at - now) if refused else None
+        refused = self._memory.refusals.refused(change_of(step), now=now)
+        return self._blocked(refused.why, refused.again_at - now) if refused else None
 
     def _blocked(self, blocked: Blocked, again_seconds: float) -> Settled:
         rest = Rest(reason="refused", standing=Standing.BLOCKED, blocked=blocked)
@@ -368,16 +368,16 @@ class CompanionRound:
 
     def _wait_with(self, step: Step, blocked: Blocked) -> Settled:
         now = self._ports.clock()
-        self._memory.note_refused(step, blocked, now=now)
+        refused = self._memory.refusals.note_refused(change_of(step), blocked, now=now)
         log.info("a companion cannot be made", reason=blocked.reason, said=blocked.message)
-        refused = self._memory.refused(step, now=now)
-        return self._blocked(blocked, refused.again_at - now if refused else BLOCKED_SECONDS)
+        return self._blocked(blocked, refused.again_at - now)
 
     def _note_written(self, step: CreateCompanion | PatchCompanion) -> None:
+        refusals, change = self._memory.refusals, change_of(step)
         now = self._ports.clock()
-        if self._memory.is_made_again(step, now=now):
+        if refusals.is_made_again(type(step).__name__, change, now=now):
             words = undone_words(self.key, target_name=self._ports.target_name)
-            self._memory.note_refused(step, words, now=now)
+            refusals.note_refused(change, words, now=now)
 
     async def _undo_stripped(self, step: CreateCompanion, reply: JsonObject) -> Settled:
         """Take back what came back without our marks: nobody could find it again.

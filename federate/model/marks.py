@@ -52,6 +52,9 @@ LAST_APPLIED_SPEC_ANNOTATION = PREFIX + "last-applied-spec"
 MANAGED_KEYS_ANNOTATION = PREFIX + "managed-keys"
 """Which label and annotation keys came from the hub: the base of their three-way merge."""
 
+MADE_AS_ANNOTATION = PREFIX + "made-as"
+"""Fingerprint of what it was created as: whoever finds one that never ran compares (C26, C70)."""
+
 HUB_LABELS_ANNOTATION = PREFIX + "hub-labels"
 HUB_ANNOTATIONS_ANNOTATION = PREFIX + "hub-annotations"
 """All labels, and all annotations, of the hub pod as a kubelet writes them into a file (C32)."""
@@ -68,6 +71,13 @@ TAKEN_UP_ANNOTATION = PREFIX + "taken-up"
 
 SHARED_LABEL = PREFIX + "shared"
 """Put by people of the target on a ConfigMap or Secret of theirs, `true`: hub pods may name it."""
+
+# -- annotation of claims in the target --
+CLAIM_OF_ANNOTATION = PREFIX + "claim-of"
+"""For which claim of the hub it was made."""
+
+FOLLOW_LABEL = PREFIX + "follow"
+"""On a Service of the hub, by its user: whether it is made in the targets of its pods (C33)."""
 
 # -- annotations of target namespaces that federate made --
 HUB_NAMESPACE_ANNOTATION = PREFIX + "hub-namespace"
@@ -89,6 +99,8 @@ TARGET_IDENTITY_ANNOTATION = PREFIX + "target-identity"
 """Uid of the target's kube-system namespace, or `unknown` where that may not be read (C5)."""
 ACCEPT_TARGET_ANNOTATION = PREFIX + "accept-target"
 """An operator's word: the identity of a target that shall take the place of the one on record."""
+SHOWN_RANGES_ANNOTATION = PREFIX + "shown-ranges"
+"""The pod ranges of a target whose addresses hub pods show (C47)."""
 LEAVING_ANNOTATION = PREFIX + "leaving"
 """Since when `federate leave` drains the virtual node: nothing new is mirrored."""
 

@@ -49,6 +49,27 @@ SERVICEACCOUNTS = Resource(
     group_version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True
 )
 SERVICES = Resource(group_version="v1", plural="services", kind="Service", namespaced=True)
+CLAIMS = Resource(
+    group_version="v1",
+    plural="persistentvolumeclaims",
+    kind="PersistentVolumeClaim",
+    namespaced=True,
+)
+VOLUMES = Resource(
+    group_version="v1", plural="persistentvolumes", kind="PersistentVolume", namespaced=False
+)
+STORAGE_CLASSES = Resource(
+    group_version="storage.k8s.io/v1",
+    plural="storageclasses",
+    kind="StorageClass",
+    namespaced=False,
+)
+NETWORK_POLICIES = Resource(
+    group_version="networking.k8s.io/v1",
+    plural="networkpolicies",
+    kind="NetworkPolicy",
+    namespaced=True,
+)
 RESOURCEQUOTAS = Resource(
     group_version="v1", plural="resourcequotas", kind="ResourceQuota", namespaced=True
 )

@@ -1,0 +1,1 @@
+"""Storage: claims of the hub that stand in the target, and what mirrors call them."""
