@@ -1,0 +1,1 @@
+"""What of the hub's network concerns the pods of a target: addresses, Services, policies, DNS."""
