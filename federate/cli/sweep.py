@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from federate.cluster.port import ClusterPort
     from federate.garbage.brought import Brought
-    from federate.garbage.companions import BroughtSurvey
+    from federate.garbage.companions import BroughtSurvey, Sighting
     from federate.garbage.plan import Orphan, Survey
     from federate.model.marks import Scope
 
@@ -232,24 +232,45 @@ async def remove_unwanted(
 ) -> None:
     """Remove what a second look says nobody wants either: pods may have come while a person read.
 
+    Each goes as it was before that look: what is taken up after it has another version.
+
     Raises:
         FederateError: some could not be removed.
     """
-    from federate.garbage.companions import remove_brought
-
+    seen = [await _sight(target, scope, one) for one in unwanted]
     still = set((await look()).unwanted)
     failed = 0
-    for number, one in enumerate(unwanted, start=1):
+    for number, (one, sighting) in enumerate(zip(unwanted, seen, strict=True), start=1):
         outcome = "kept: it is wanted again"
         if one in still:
             try:
-                outcome = await remove_brought(target, scope, one, fence=_nobody_leads) or "gone"
+                outcome = await _remove(target, scope, one, sighting)
             except ClusterError as error:
                 failed += 1
                 outcome = f"failed: {error}"
         typer.echo(f"[{number}/{len(unwanted)}] {one.kind} {one.place}: {outcome}")
     if failed:
         raise FederateError(f"{failed} of {len(unwanted)} stay; sweep again to retry")
+
+
+async def _sight(target: ClusterPort, scope: Scope, one: Brought) -> Sighting | ClusterError:
+    """Look at one; where that fails, it is its own failure and keeps nothing else."""
+    from federate.garbage.companions import sight
+
+    try:
+        return await sight(target, scope, one)
+    except ClusterError as error:
+        return error
+
+
+async def _remove(
+    target: ClusterPort, scope: Scope, one: Brought, seen: Sighting | ClusterError
+) -> str:
+    from federate.garbage.companions import remove_brought
+
+    if isinstance(seen, ClusterError):
+        raise seen
+    return await remove_brought(target, scope, one, fence=_nobody_leads, seen=seen) or "gone"
 
 
 def _nobody_leads() -> None:

@@ -47,16 +47,37 @@ ASKED = "asked to go"
 NOT_OURS = "left alone: it does not carry federate's marks"
 
 
-async def remove_brought(
-    target: ClusterPort, scope: Scope, one: Brought, *, fence: Callable[[], None]
-) -> str:
-    """Delete it as it is found now, by marks and name; say why not, "" where it was gone.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """What stood there for one thing when somebody looked: metadata alone; None for nothing."""
 
-    The entry of a Secret goes once that is gone; it is read before, so that one that is put to use
-    meanwhile stays.
-    """
+    found: JsonObject | None
+    entry: JsonObject | None
+    """A Secret's entry, where it tells of that very thing."""
+
+
+async def sight(target: ClusterPort, scope: Scope, one: Brought) -> Sighting:
+    """Read by name what stands there; an entry first, so that one put to use meanwhile stays."""
     entry = await _entry_of(target, scope, one) if one.kind is Kind.SECRET else None
-    found = await _found(target, one.kind.resource, one.place)
+    return Sighting(found=await _found(target, one.kind.resource, one.place), entry=entry)
+
+
+async def remove_brought(
+    target: ClusterPort,
+    scope: Scope,
+    one: Brought,
+    *,
+    fence: Callable[[], None],
+    seen: Sighting | None = None,
+) -> str:
+    """Delete it as it was seen, by marks, name and version; say why not, "" where it was gone.
+
+    A virtual node that puts to use what is there makes another version of it first. So whoever is
+    told that nobody wants it hands over what he saw *before* that; else it is looked at now. The
+    entry of a Secret goes once that is gone.
+    """
+    seen = seen or await sight(target, scope, one)
+    found, entry = seen.found, seen.entry
     said = ""
     if found is not None:
         is_ours = key_of_brought(scope, found) == one.key or is_made_with(entry, found)

@@ -11,12 +11,12 @@ from federate.garbage.brought import Brought
 from federate.garbage.companions import BroughtSurvey
 from federate.garbage.plan import Orphan, Survey
 from federate.garbage.sweeper import survey
-from federate.model.marks import Origin, Scope
+from federate.model.marks import TAKEN_UP_ANNOTATION, Origin, Scope
 from federate.model.objects import ObjectKey, uid_of
 from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS, SECRETS
 from tests.support.builders import pod
 from tests.support.clock import virtual_loop, virtual_time
-from tests.support.companions import companion, hub_object, key_for
+from tests.support.companions import companion, entry_for, hub_object, key_for
 from tests.support.fakecluster import FakeCluster
 from tests.support.views import SCOPE
 
@@ -132,6 +132,36 @@ async def test_what_is_wanted_again_is_kept(capsys: Captured) -> None:
     target.go_down()
     with pytest.raises(FederateError, match="1 of 2 stay"):
         await remove_unwanted(target.client(), SCOPE, along(LOGIN, SITE), look)
+
+
+@virtual_time
+async def test_what_a_running_federate_takes_up_meanwhile_is_kept(capsys: Captured) -> None:
+    """After the last look a pod came: what its mirror is about to use has another version now.
+
+    So does the entry of a Secret that is about to be made.
+    """
+    target = FakeCluster("edge", virtual_loop().time)
+    coming = key_for(name="coming")
+    for key in (LOGIN, SITE):
+        target.add(key.kind.resource, companion(key, hub_object(key)))
+    for key in (LOGIN, coming):
+        target.add(CONFIGMAPS, entry_for(key))
+
+    async def look() -> BroughtSurvey:
+        for resource, key in ((SECRETS, LOGIN), (CONFIGMAPS, SITE), (CONFIGMAPS, coming)):
+            target.edit(
+                resource,
+                name_of(SCOPE, key),
+                lambda obj: obj["metadata"]["annotations"].update({TAKEN_UP_ANNOTATION: "1"}),
+            )
+        return BroughtSurvey(found=(), unwanted=along(LOGIN, SITE, coming), unknown={})
+
+    await remove_unwanted(target.client(), SCOPE, along(LOGIN, SITE, coming), look)
+    said = capsys.readouterr().out.splitlines()
+    assert [line.rpartition(": ")[2] for line in said] == ["changed meanwhile"] * 3
+    for resource, key in ((SECRETS, LOGIN), (CONFIGMAPS, LOGIN), (CONFIGMAPS, SITE)):
+        assert target.find(resource, name_of(SCOPE, key)) is not None
+    assert target.find(CONFIGMAPS, name_of(SCOPE, coming)) is not None
 
 
 def test_no_orphans_is_said(capsys: Captured) -> None:
