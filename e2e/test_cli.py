@@ -16,11 +16,11 @@ pytestmark = pytest.mark.e2e
 def test_status_shows_the_node_and_why_a_pod_waits(space: Space, hub: TestCluster) -> None:
     """`federate status` shows the virtual nodes and the reason of each waiting pod."""
     space.create(unmirrored("waits", space.node))
-    space.wait_waiting("waits", "CompanionMissing")
+    space.wait_waiting("waits", "ClaimRefused")
     told = run_cli("status", "--hub", str(hub.kubeconfig))
     assert told.returncode == 0, told.stderr
     assert space.node in told.stdout
-    assert "CompanionMissing" in told.stdout
+    assert "ClaimRefused" in told.stdout
     parsed = run_cli("status", "--hub", str(hub.kubeconfig), "-o", "json")
     assert parsed.returncode == 0, parsed.stderr
     assert space.namespace in parsed.stdout

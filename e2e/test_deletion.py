@@ -90,7 +90,7 @@ def test_a_deleted_hub_namespace_takes_its_mirrors_along(space: Space) -> None:
 def test_a_pod_without_a_mirror_is_finished_at_once(space: Space) -> None:
     """A pod that waits for what cannot be mirrored goes away as soon as it is deleted."""
     space.create(unmirrored("waits", space.node))
-    space.wait_waiting("waits", "CompanionMissing")
+    space.wait_waiting("waits", "ClaimRefused")
     space.delete_pod("waits")
     space.wait_pod_gone("waits")
     assert not space.world.target_record.mirror_uids(space.target_namespace)

@@ -2,10 +2,11 @@
 
 A first life is lived undisturbed, and tells which requests there are; then one life is lived for
 each of them, in which federate is killed when it sends that request. It never arrives, or at once,
-or when all is over. In the end nothing is left of any life: no copy, no token, no entry on a list.
+or when all is over. In the end nothing is left of any life: no copy, no token, no entry on a
+list, no Service.
 
 The short twins: nine crashes in `test_companion_requests`, and each request in memory in
-tests/unit/companions/test_crashes and test_issuing.
+tests/unit/companions/test_crashes and test_issuing, and in tests/unit/services/test_reconciler.
 """
 
 import re
@@ -116,8 +117,20 @@ class Life:
 # -- the stages of a life --------------------------------------------------------------------------
 
 
+def service(name: str, port: int) -> Json:
+    """Render one that follows."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": port}]},
+    }
+
+
 def begin(life: Life) -> None:
-    """The objects, and a pod that needs them and two tokens."""
+    """The objects and Services, and a pod that needs them and two tokens."""
+    for name in ("front", "back"):
+        life.space.create(service(name, 80))
     for name in ("settings", "more"):
         life.space.create(configmap(name, {"word": "one"}))
     for name in ("login", "key"):
@@ -146,7 +159,8 @@ def has_begun(life: Life) -> bool:
         return False
     shown = [value(life, "ConfigMap", name) for name in ("settings", "more")]
     shown += [value(life, "Secret", name) for name in ("login", "key")]
-    return shown == ["one", "one", CANARY, CANARY] and "KUBERNETES_SERVICE_HOST" in told(life)
+    is_told = "KUBERNETES_SERVICE_HOST" in told(life)
+    return shown == ["one", "one", CANARY, CANARY] and is_told and ports(life) == [80, 80]
 
 
 def change(life: Life) -> None:
@@ -154,14 +168,15 @@ def change(life: Life) -> None:
     space = life.space
     space.hub.patch("ConfigMap", space.namespace, "settings", {"data": {"word": "two"}})
     space.hub.patch("Secret", space.namespace, "login", {"stringData": {"word": "two"}})
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db"}}
-    space.create({**service, "spec": {"ports": [{"port": 5432}]}})
+    space.hub.patch("Service", space.namespace, "front", {"spec": {"ports": [{"port": 81}]}})
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db"}}
+    space.create({**body, "spec": {"ports": [{"port": 5432}]}})
 
 
 def has_changed(life: Life) -> bool:
     """The target has it."""
     shown = [value(life, "ConfigMap", "settings"), value(life, "Secret", "login")]
-    return shown == ["two", "two"] and "DB_SERVICE_HOST" in told(life)
+    return shown == ["two", "two"] and "DB_SERVICE_HOST" in told(life) and ports(life) == [80, 81]
 
 
 def remember(life: Life) -> None:
@@ -175,14 +190,14 @@ def is_renewed(life: Life) -> bool:
 
 
 def revoke(life: Life) -> None:
-    """What the pod still names is deleted on the hub."""
-    for kind, name in (("ConfigMap", "settings"), ("Secret", "login")):
+    """What the pod still names is deleted on the hub, and a Service that leads to it."""
+    for kind, name in (("ConfigMap", "settings"), ("Secret", "login"), ("Service", "front")):
         assert life.space.hub.delete(kind, life.space.namespace, name)
 
 
 def is_revoked(life: Life) -> bool:
     """Nothing of them is in the target."""
-    return not left(life, "settings", "login")
+    return not left(life, "settings", "login", "front")
 
 
 def end(life: Life) -> None:
@@ -225,8 +240,8 @@ STAGES = (
         begin=begin,
         is_settled=has_begun,
         concerns={
-            "hub": "(configmaps|secrets|serviceaccounts)/.*",
-            "target": "(configmaps|secrets)(/.*)?",
+            "hub": "(configmaps|secrets|serviceaccounts|services)/.*",
+            "target": "(configmaps|secrets|services)(/.*)?",
         },
     ),
     Stage(
@@ -234,8 +249,8 @@ STAGES = (
         begin=change,
         is_settled=has_changed,
         concerns={
-            "hub": "configmaps/settings|secrets/login",
-            "target": "(configmaps|secrets)/(settings|services|login)-.*",
+            "hub": "configmaps/settings|secrets/login|services/front",
+            "target": "(configmaps|secrets)/(settings|services|login)-.*|services/front",
         },
     ),
     Stage(
@@ -250,8 +265,8 @@ STAGES = (
         begin=revoke,
         is_settled=is_revoked,
         concerns={
-            "hub": "configmaps/settings|secrets/login",
-            "target": "(configmaps|secrets)/(settings|login|federate-anchor)-.*",
+            "hub": "configmaps/settings|secrets/login|services/front",
+            "target": "(configmaps|secrets)/(settings|login|federate-anchor)-.*|services/front",
         },
     ),
     Stage(
@@ -268,8 +283,9 @@ STAGES = (
         begin=leave_alone,
         is_settled=is_over,
         concerns={
-            "hub": f"{LISTING}|configmaps/more|secrets/key",
-            "target": f"{LISTING}|(configmaps|secrets)/(more|key|services|federate-anchor)-.*",
+            "hub": f"{LISTING}|pods|configmaps/more|secrets/key|services/back",
+            "target": f"{LISTING}|(configmaps|secrets)/(more|key|services|federate-anchor)-.*"
+            "|services/back",
         },
         seconds=LEFT_SECONDS,
         is_slow=True,
@@ -280,6 +296,12 @@ STAGES = (
 def value(life: Life, kind: str, name: str) -> str | None:
     """Return what the target has for an object of the hub."""
     return next((value_of(each, "word") for each in companions(life.space, kind, name)), None)
+
+
+def ports(life: Life) -> list[int]:
+    """List on which ports the Services answer that followed."""
+    found = [each for each in marked(life) if each["kind"] == "Service"]
+    return sorted(each["spec"]["ports"][0]["port"] for each in found)
 
 
 def told(life: Life) -> Json:
@@ -293,15 +315,18 @@ def marked(life: Life) -> list[Json]:
     """List what stands in the target with the marks of something that comes along."""
     found = [
         {**each, "kind": kind}  # in lists objects do not tell it
-        for kind in ("ConfigMap", "Secret")
+        for kind in ("ConfigMap", "Secret", "Service")
         for each in life.space.target.list(kind, life.space.target_namespace)
     ]
     return [each for each in found if COMPANION_LABEL in labels_of(each)]
 
 
 def left(life: Life, *names: str) -> list[str]:
-    """Name what is left of some of the hub's objects, or of all: copies, tokens, entries."""
-    is_meant = re.compile(rf"({'|'.join(names)})-" if names else "")
+    """Name what is left of some of the hub's objects, or of all: copies, tokens, entries.
+
+    A Service has the name that it has on the hub.
+    """
+    is_meant = re.compile(rf"({'|'.join(names)})(-|$)" if names else "")
     return [
         f"{each['kind']} {name_of(each)}" for each in marked(life) if is_meant.match(name_of(each))
     ]
@@ -344,11 +369,13 @@ def _bodies(life: Life, stage: Stage, line: str) -> list[str]:
     if line.endswith("/token"):
         is_first = stage is STAGES[0]
         return [OWN_WISH, ADMISSIONS] if is_first else [OWN_WISH]
-    kind = {"POST configmaps": "ConfigMap", "POST secrets": "Secret"}
+    kind = {"POST configmaps": "ConfigMap", "POST secrets": "Secret", "POST services": "Service"}
     made = kind.get(f"{line.split()[0]} {line.rpartition('/')[2]}")
     if made is None:
         return [""]
     names = [name_of(each) for each in marked(life) if each["kind"] == made]
+    if made == "Service":
+        return [f'"name": ?"{name}"' for name in names]
     return [f'"name": ?"{UNIQUE.sub("", name)}[a-z2-7]{{16}}"' for name in names]
 
 
@@ -484,13 +511,14 @@ def arrive(life: Life) -> int | None:
 
 
 def configuration(node: str, hub: FaultProxy, target: FaultProxy) -> Json:
-    """Render the configuration: tokens of the hub, which grow old soon."""
+    """Render the configuration: tokens of the hub, which grow old soon, and Services."""
     virtual_node = {
         "nodeName": node,
         "target": {"kubeconfig": str(target.kubeconfig)},
         "identity": "hub",
         "hubAddress": "hub.example.org:6443",
         "tokenRenewal": RENEWED_AT,
+        "services": "all",
     }
     return {
         "apiVersion": "federate.dev/v1alpha1",

@@ -11,23 +11,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import yaml
 
-from e2e.support.manifests import pod, pod_spec, run_once
+from e2e.support.manifests import container, pod, pod_spec, run_once
 from e2e.support.measuring import Measurements
-from e2e.support.pods import uid_of, version_of
+from e2e.support.pods import annotations_of, uid_of, version_of, waiting_reason
 from e2e.support.process import FederateProcess, RunOptions
 from e2e.support.proxied import proxied
 from e2e.support.replicas import TAKEOVER_SECONDS, leader_of, wait_leading
+from e2e.support.witness import Json
 from e2e.support.world import Space, World
 from e2e.support.worlds import Worlds
 from e2e.testbed.faultproxy import FaultProxy
 from e2e.testbed.faults import Hold
 from e2e.testbed.local import LocalCluster
+from federate.model.marks import RECORD_ANNOTATION
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
 
-NODE = "late"
+NODE, RULED = "late", "late-ruled"
 
 SLOW_DELETE_SECONDS = 1.0
 """How long the second process's deletes take: time for a scheduler to start what may start."""
@@ -192,3 +195,97 @@ def writes_of_first(way: Way, *, since: float) -> list[str]:
         for each in way.hub.passed(WRITES) + way.target.passed(WRITES)
         if each.at > since and each.status < 400 and "/events" not in each.path
     ]
+
+
+# -- rules that became stricter --------------------------------------------------------------------
+
+
+def ruled(folder: Path, *, hub: Path, target: Path, privileged: str) -> Path:
+    """Write a configuration by which privileged pods are allowed, or refused."""
+    node = {
+        "nodeName": RULED,
+        "target": {"kubeconfig": str(target)},
+        "policy": {"privileged": privileged},
+    }
+    document = {
+        "apiVersion": "federate.dev/v1alpha1",
+        "kind": "Federation",
+        "hub": {"kubeconfig": str(hub)},
+        "virtualNodes": [node],
+    }
+    file = folder / f"{privileged}.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def process(world: World, file: Path, folder: Path) -> World:
+    """Return the world with another process for its virtual node, not started yet."""
+    options = replace(world.federate.options, config=file)
+    return replace(world, federate=FederateProcess(options, folder=folder / file.stem))
+
+
+@pytest.fixture
+def lax_and_strict(
+    worlds: Worlds, local_hub: LocalCluster, local_target: LocalCluster, way: Way, tmp_path: Path
+) -> Iterator[tuple[World, World]]:
+    """A process that leads by lax rules, and one by strict rules, not started yet."""
+    hub, target = way.hub.kubeconfig, way.target.kubeconfig
+    lax = ruled(tmp_path, hub=hub, target=target, privileged="allow")
+    plainly = {"hub": local_hub.kubeconfig, "target": local_target.kubeconfig}
+    strict = ruled(tmp_path, **plainly, privileged="refuse")
+    with worlds.world(node=RULED, hub=local_hub, target=local_target, started=False) as world:
+        first, second = (process(world, file, tmp_path) for file in (lax, strict))
+        try:
+            first.start_federate()
+            yield first, second
+        finally:
+            first.federate.close()
+            second.federate.close()
+
+
+def powerful(name: str) -> Json:
+    """A privileged pod that runs once."""
+    spec = run_once(name, RULED)["spec"]
+    spec["containers"] = [container(securityContext={"privileged": True})]
+    return pod(name, spec)
+
+
+def test_c26_what_a_laxer_leader_made_or_sent_never_runs(
+    lax_and_strict: tuple[World, World], way: Way
+) -> None:
+    """It dies over its create, which arrives later, and over the patch that would let one go."""
+    first, second = lax_and_strict
+    space = Space(second, "ruled")
+    space.open()
+    space.run_pod(pod("bystander", pod_spec(RULED)))
+    sent = way.target.hold("POST .*/pods", body='"name": ?"sent"')
+    made = way.target.hold("PATCH .*/pods/made")
+    for name in ("sent", "made"):
+        space.create(powerful(name))
+    for hold in (sent, made):
+        hold.wait_caught()
+    on_record = annotations_of(space.pod("made") or {})[RECORD_ANNOTATION]
+    assert uid_of(space.read_mirror("made")) in on_record
+    first.federate.kill()
+    second.start_federate()
+    space.wait("both are refused", lambda: both_wait(space))
+    space.wait_mirror_gone("made")
+
+    assert sent.release() == 201, "the name was free, and the namespace takes such pods"
+    assert made.release() in (404, 409, 422)
+    space.wait_mirror_gone("sent")
+    space.hold(
+        "they wait, and nothing is made",
+        lambda: both_wait(space) and len(space.mirrors()) == 1,
+        seconds=QUIET_SECONDS,
+    )
+    uids = {uid_of(found) for found in space.pods() if found["metadata"]["name"] != "bystander"}
+    mirrors = space.world.target_record.mirror_uids(space.target_namespace)
+    assert [len(mirrors[uid]) for uid in uids] == [1, 1], space.explain()
+    assert not set().union(*(mirrors[uid] for uid in uids)) & runs(space), space.explain()
+    space.close()
+
+
+def both_wait(space: Space) -> bool:
+    found = [space.pod(name) for name in ("sent", "made")]
+    return [waiting_reason(each) for each in found if each] == ["PolicyRefused"] * 2

@@ -27,7 +27,7 @@ from e2e.support.recorder import Change
 from e2e.support.replicas import leader_of
 from e2e.support.witness import Json
 from e2e.support.world import Space, World
-from federate.mirror.ground import POD_SECURITY_LABEL, POD_SECURITY_LEVEL
+from federate.mirror.ground import POD_SECURITY_LABEL
 from federate.mirror.render import RenderRules, render_mirror
 from federate.model.instants import format_instant, format_micro_instant
 from federate.model.leases import NODE_LEASE_NAMESPACE
@@ -46,6 +46,7 @@ from federate.model.naming import anchor_name, leader_lease_name
 from federate.model.objects import ObjectKey
 from federate.model.reasons import NodeReason, PodReason
 from federate.node.anchors import parse_anchors
+from federate.policy.level import PodSecurityLevel
 from federate.runtime.election import DURATION_SECONDS
 
 pytest_plugins = ["e2e.support.fixtures"]
@@ -129,7 +130,7 @@ def make_target_namespace(space: Space) -> str:
         "name": space.target_namespace,
         "labels": {
             HUB_LABEL: scope_of(space.world).hub_id,
-            POD_SECURITY_LABEL: POD_SECURITY_LEVEL,
+            POD_SECURITY_LABEL: PodSecurityLevel.BASELINE,
         },
         "annotations": {HUB_NAMESPACE_ANNOTATION: space.namespace},
     }

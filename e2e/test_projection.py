@@ -73,6 +73,7 @@ def test_a_mirror_that_finds_no_node_says_so_on_the_hub(boastful: Space) -> None
     assert phase_of(hub_pod) == "Pending"
     assert condition_of(hub_pod, "PodScheduled")["status"] == "True"
     assert condition_of(hub_pod, "federate.dev/MirrorScheduled")["status"] == "False"
+    assert condition_of(hub_pod, "federate.dev/MirrorScheduled")["reason"] == "TargetLacksRoom"
     for kind in ("federate.dev/MirrorScheduled", "Ready"):
         assert "Insufficient cpu" in condition_of(hub_pod, kind)["message"]
     space.delete_pod("wide")

@@ -1,8 +1,6 @@
 """federate does its work with exactly the rights that `federate rbac` prints (C1)."""
 
-import re
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,11 +14,11 @@ from e2e.support.manifests import container, deployment, pod, pod_spec, run_once
 from e2e.support.matrix import configmap, secret
 from e2e.support.pods import name_of, uid_of
 from e2e.support.process import FederateProcess, RunOptions, run_cli
+from e2e.support.rights import asked_by, assert_all_granted, assert_all_in_table
 from e2e.support.witness import STRATEGIC_PATCH, Json
 from e2e.support.world import Space, World, wait_for
 from e2e.support.worlds import Worlds
 from e2e.testbed.provider import TestCluster
-from federate.check.rights import TABLE, Side
 
 pytest_plugins = ["e2e.support.fixtures"]
 pytestmark = pytest.mark.e2e
@@ -29,15 +27,6 @@ NODE = "rights"
 
 SMALL = {"requests": {"cpu": "10m"}}
 LARGER = {"requests": {"cpu": "20m"}}
-
-REQUESTS = re.compile(
-    r'^federate_requests_total\{cluster="(?P<cluster>[^"]+)",outcome="(?P<outcome>[^"]+)",'
-    r'resource="(?P<resource>[^"]+)",verb="(?P<verb>[^"]+)"\} (?P<count>\S+)',
-    re.MULTILINE,
-)
-
-Asked = Counter[tuple[str, str, str, str]]
-"""How often, by cluster, verb, resource and outcome."""
 
 
 @pytest.fixture(scope="module")
@@ -86,15 +75,6 @@ def space(limited: World) -> Iterator[Space]:
     found.open()
     yield found
     found.close()
-
-
-def asked_by(federate: FederateProcess) -> Asked:
-    """Read what this life of federate asked of both clusters, and what it was told."""
-    found: Asked = Counter()
-    for line in REQUESTS.finditer(federate.fetch("/metrics")):
-        key = (line["cluster"], line["verb"], line["resource"], line["outcome"])
-        found[key] += int(float(line["count"]))
-    return found
 
 
 def test_the_main_job_needs_the_printed_rights_alone(space: Space) -> None:
@@ -232,36 +212,3 @@ def lose_node(world: World) -> None:
 
     wait_for("the Node and its Lease are back", is_back, explain=world.federate.log_tail)
     world.wait_node_ready()
-
-
-def assert_all_granted(asked: Asked, federate: FederateProcess) -> None:
-    """Make sure that neither API server refused anything."""
-    refused = {key for key in asked if key[3] in ("Forbidden", "Unauthorized")}
-    assert not refused, f"{refused}\n{federate.log_tail()}"
-    assert sum(asked.values()) > 50, "the numbers were read"
-
-
-def assert_all_in_table(asked: Asked) -> None:
-    """Make sure that the table has every request, and say which of its rights were not used."""
-    verbs = {"replace": "update"}
-    for cluster, verb, resource, _ in asked:
-        if resource == "none":  # documents, which everybody may read
-            continue
-        side = Side.HUB if cluster == "hub" else Side.TARGET
-        assert any(
-            row.side is side
-            and row.resource in (resource, "*")
-            and verbs.get(verb, verb) in row.verbs
-            for row in TABLE
-        ), f"{verb} {resource} at the {side} is not in federate/check/rights.py"
-    used = {(c == "hub", r, verbs.get(v, v)) for c, v, r, _ in asked}
-    unused = [
-        f"{verb} {row.resource} at the {row.side}"
-        for row in TABLE
-        for verb in row.verbs
-        # A watch is counted when it ends, hours later.
-        if row.is_required
-        and verb != "watch"
-        and (row.side is Side.HUB, row.resource, verb) not in used
-    ]
-    print("required rights that this run did not use:", "; ".join(unused) or "none")

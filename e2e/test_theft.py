@@ -64,6 +64,9 @@ MARK = "federate.dev/hub"
 TREASURE, CROWN = "canary-of-the-target", "canary-of-the-hub"
 """The contents of a Secret of the target, and of one of the hub that no pod names."""
 
+DRIVEN = {"driver": "csi.example.com", "nodePublishSecretRef": {"name": "treasure"}}
+"""A volume that the market lends, and the depot does not."""
+
 GENERATED = re.compile(r"[a-z0-9-]+-[a-z2-7]{16}")
 ODD = (
     "../configmaps/x",
@@ -170,7 +173,12 @@ def configuration(hub: LocalCluster, files: Mapping[str, Path]) -> Json:
         "kind": "Federation",
         "hub": {"kubeconfig": str(files["hub"])},
         "virtualNodes": [
-            {"nodeName": MARKET, "namespaces": single, **target},
+            {
+                "nodeName": MARKET,
+                "namespaces": single,
+                "volumes": {"csiDrivers": [DRIVEN["driver"]]},
+                **target,
+            },
             {"nodeName": DEPOT, **target},
         ],
     }
@@ -306,8 +314,7 @@ def name_everything(scene: Scene) -> None:
     folders = {f"s{n}": from_secret(name, **OPTIONAL) for n, name in enumerate((*names, *ODD))}
     folders |= {f"m{n}": from_configmap(name, **OPTIONAL) for n, name in enumerate(names)}
     sources = [{"secret": {"name": name, **OPTIONAL}} for name in names]
-    driven = {"driver": "csi.example.com", "nodePublishSecretRef": {"name": "treasure"}}
-    folders |= {"all": {"projected": {"sources": sources}}, "csi": {"csi": driven}}
+    folders |= {"all": {"projected": {"sources": sources}}, "csi": {"csi": DRIVEN}}
     volumes, mounts = mounted(folders)
     env = [
         keyed(f"{kind}{n}", kind, name, "word", **OPTIONAL)
@@ -326,6 +333,11 @@ def name_everything(scene: Scene) -> None:
     thief.create(pod("baited", needing(MARKET, "bait")))
     for name in ("greedy", "baited"):
         thief.wait_running(name)
+    thief.create(secret("hoard", {"word": "of a pod that does not run"}))
+    refused = needing(DEPOT, "hoard")
+    refused["volumes"].append({"name": "csi", "csi": DRIVEN})
+    thief.create(pod("driven", refused))
+    thief.wait_waiting("driven", "VolumeRefused")
     looking = {"name": "look", "image": IMAGE, "env": env, "envFrom": env_from}
     thief.hub.patch(
         *("Pod", thief.namespace, "greedy"),
@@ -526,6 +538,17 @@ def names_in(spec: Json) -> set[str]:
     # Beside a name only texts and numbers stand, once the items of volumes are gone.
     text = re.sub(r'"items": \[[^\]]*\](, )?', "", json.dumps(spec))
     return {*REFERENCES.findall(text), *pulled}
+
+
+def test_a_pod_whose_volume_is_refused_leaves_no_trace(scene: Scene) -> None:
+    """It has no mirror, and nothing comes along for it."""
+    told = [
+        request
+        for cluster, names in (("hub", ("hoard",)), ("target", ("hoard", "driven")))
+        for request in scene.asked(cluster)
+        if request.name.startswith(names)
+    ]
+    assert not told, [*map(str, told)]
 
 
 def test_the_victims_namespace_has_nothing_of_the_thiefs(scene: Scene) -> None:

@@ -167,7 +167,7 @@ def test_what_the_target_makes_of_an_image_stays(space: Space) -> None:
 def test_kubectl_debug_adds_its_container_to_the_mirror(
     space: Space, local_hub: LocalCluster
 ) -> None:
-    """What the target's PodSecurity lets pass is added; what it forbids is told in its words."""
+    """What the target's policy lets pass is added; what it refuses is told by field and rule."""
 
     def debug(name: str, profile: str) -> None:
         local_hub.kubectl(
@@ -180,8 +180,8 @@ def test_kubectl_debug_adds_its_container_to_the_mirror(
     assert [(c["name"], c["targetContainerName"]) for c in found] == [("plain", "main")]
     debug("strong", "general")
     told = wait_refused(space)
-    assert told["reason"] == "UpdateRejected"
-    assert "violates PodSecurity" in told["message"]
+    assert told["reason"] == "PolicyRefused"
+    assert "spec.ephemeralContainers[strong].securityContext.capabilities.add" in told["message"]
     assert [c["name"] for c in mirror_of(space)["spec"]["ephemeralContainers"]] == ["plain"]
 
 

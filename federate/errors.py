@@ -44,6 +44,10 @@ __all__ = [
 ]
 
 
+LONGEST_DETAIL = 1024
+"""Of what a server said: it stands in logs, conditions and Events."""
+
+
 class FederateError(Exception):
     """Everything federate raises on purpose."""
 
@@ -56,8 +60,8 @@ class ClusterError(FederateError):
     """A request to an API server did not do what was asked.
 
     `cluster` is the client's name (`hub` or the target's), `verb` the lower-case API verb,
-    `subject` the kind and key in words, `detail` the server's own message (cut to 256
-    characters), `reason` the server's machine-readable reason, or "".
+    `subject` the kind and key in words, `detail` the server's own message (cut, but what
+    PodSecurity or a webhook says is long), `reason` the server's machine-readable reason, or "".
     """
 
     def __init__(
@@ -70,7 +74,7 @@ class ClusterError(FederateError):
         reason: str = "",
         status: int = 0,
     ) -> None:
-        self.detail = detail[:256]
+        self.detail = detail[:LONGEST_DETAIL]
         self.cluster = cluster
         self.verb = verb
         self.subject = subject

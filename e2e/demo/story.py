@@ -12,7 +12,7 @@ from e2e.support.pods import hub_pod_uid_of, is_ready, is_terminating, name_of, 
 from e2e.support.witness import Json
 
 from .narrator import Narrator, StoryError
-from .stage import APP, NAMESPACE, Stage
+from .stage import APP, NAMESPACE, NODE, Stage
 from .tables import (
     HUB_POD_HEADS,
     HUB_POD_NAMESPACE,
@@ -308,6 +308,7 @@ def how_to_look_around(stage: Stage) -> str:
             f"  kubectl -n {NAMESPACE} scale deployment {APP} --replicas=10",
             f"  kubectl --kubeconfig {target} get pods -A -o wide",
             "  .venv/bin/federate status --watch",
+            f"  .venv/bin/federate explain pod {NAMESPACE}/NAME --target {NODE}={target}",
             f"  curl -s http://127.0.0.1:{stage.federate.port}/metrics | grep ^federate_",
             f"  tail -f {shlex.quote(str(stage.federate.log))}",
             "To end all three, and what is in the clusters:",

@@ -63,7 +63,7 @@ def run_once(name: str, node: str) -> Json:
 
 
 def unmirrored(name: str, node: str) -> Json:
-    """Render a bare pod that waits for ever: it needs a claim, which does not come along.
+    """Render a bare pod that waits for ever: it needs a claim, which is refused by default.
 
     It is bound by hand: the hub's scheduler would hold a pod back whose claim is not there.
     """

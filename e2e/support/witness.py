@@ -30,6 +30,8 @@ WATCH_SILENCE_SECONDS = 1.0
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
 # Kind -> API prefix, plural, and whether it lives in a namespace.
 KINDS: Mapping[str, tuple[str, str, bool]] = {
     "ConfigMap": ("/api/v1", "configmaps", True),
@@ -42,16 +44,25 @@ KINDS: Mapping[str, tuple[str, str, bool]] = {
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
     "LimitRange": ("/api/v1", "limitranges", True),
     "Namespace": ("/api/v1", "namespaces", False),
+    "NetworkPolicy": ("/apis/networking.k8s.io/v1", "networkpolicies", True),
     "Node": ("/api/v1", "nodes", False),
+    "PersistentVolume": ("/api/v1", "persistentvolumes", False),
+    "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims", True),
     "Pod": ("/api/v1", "pods", True),
+    "PriorityClass": ("/apis/scheduling.k8s.io/v1", "priorityclasses", False),
     "ReplicaSet": ("/apis/apps/v1", "replicasets", True),
     "ResourceQuota": ("/api/v1", "resourcequotas", True),
     "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles", True),
     "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings", True),
+    "RuntimeClass": ("/apis/node.k8s.io/v1", "runtimeclasses", False),
     "Secret": ("/api/v1", "secrets", True),
     "Service": ("/api/v1", "services", True),
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
     "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
+    "StorageClass": ("/apis/storage.k8s.io/v1", "storageclasses", False),
+    "ValidatingAdmissionPolicy": (_ADMISSION, "validatingadmissionpolicies", False),
+    "ValidatingAdmissionPolicyBinding": (_ADMISSION, "validatingadmissionpolicybindings", False),
+    "ValidatingWebhookConfiguration": (_ADMISSION, "validatingwebhookconfigurations", False),
 }
 
 

@@ -47,7 +47,7 @@ from federate.check.kubeletapi import (
     port_of,
 )
 from federate.check.legs import walk
-from federate.check.ranges import Ranges, judge_ranges, ranges_of
+from federate.check.ranges import judge_ranges
 from federate.check.rights import (
     Circumstances,
     Feature,
@@ -56,14 +56,13 @@ from federate.check.rights import (
     rights,
     usual_features,
 )
+from federate.check.storage import judge_hub_classes, judge_target_classes
 from federate.check.workloads import (
-    NodeShape,
-    expected_shape,
+    expected_traits,
     judge_budgets,
     judge_daemonsets,
     judge_services,
     judge_target_namespaces,
-    shape_of,
 )
 from federate.cluster.port import ClusterPort
 from federate.cluster.sessions import Access
@@ -97,8 +96,10 @@ from federate.model.resources import (
     SERVICES,
 )
 from federate.node.capacity import CapacityRules
+from federate.node.daemonsets import NodeTraits, traits_of
 from federate.runtime.identity import describe_holder
 from federate.runtime.settings import Settings, TargetSettings
+from federate.services.ranges import Ranges, ranges_of
 
 STEP_SECONDS = 30.0
 """One step. Requests are bounded by themselves; this bounds the many of one step."""
@@ -315,6 +316,8 @@ class _HubCheck(_End):
             steps.append((f"kubelet {target.name}", _bind(self._kubelet, target)))
             if target.companions.identity is IdentityMode.HUB:
                 steps.append((f"hub address {target.name}", _bind(self._hub_address, target)))
+        if any(target.claims.are_made for target in self._settings.targets):
+            steps.append(("storage", self._storage))
         return [*steps, ("daemonsets", self._daemonsets), ("addresses", self._addresses)]
 
     async def _identity(self) -> Answer:
@@ -382,20 +385,29 @@ class _HubCheck(_End):
         found = judge_hub_address(way, target_name=target.name)
         return ("" if found else f"{place_of(advertised)} answers as the hub"), found
 
+    async def _storage(self) -> Answer:
+        serving: dict[str, list[str]] = {}
+        for target in self._settings.targets:
+            for name in target.claims.storage_classes if target.claims.are_made else ():
+                serving.setdefault(name, []).append(target.name)
+        found = await readers.read_storage_classes(self._client, serving)
+        findings = judge_hub_classes(found, serving)
+        return ("" if findings else ", ".join(sorted(serving))), findings
+
     async def _daemonsets(self) -> Answer:
         found = await readers.read_everywhere(self._client, DAEMONSETS)
         findings = tuple(
             finding
             for target in self._settings.targets
-            for finding in judge_daemonsets(found, self._shape(target))
+            for finding in judge_daemonsets(found, self._traits(target), target.policy.daemon_sets)
         )
         return ("" if findings else f"none of {len(found)} tolerates a virtual node"), findings
 
-    def _shape(self, target: TargetSettings) -> NodeShape:
+    def _traits(self, target: TargetSettings) -> NodeTraits:
         node = self.known.nodes.get(target.name)
         if node is not None:
-            return shape_of(node)
-        return expected_shape(
+            return traits_of(node)
+        return expected_traits(
             target.name,
             taint_value=target.taint_value,
             labels=target.labels,
@@ -432,6 +444,7 @@ class _TargetCheck(_End):
             ("namespaces", self._namespaces),
             ("account", self._account),
             ("selectors", self._selectors),
+            *([("storage", self._storage)] if self.target.claims.are_made else ()),
             ("addresses", self._addresses),
         ]
 
@@ -509,6 +522,12 @@ class _TargetCheck(_End):
         said = f"none of budgets and Services selects one of {len(mirrors)} mirrors"
         return ("" if findings else said), tuple(findings)
 
+    async def _storage(self) -> Answer:
+        names = {name for name in self.target.claims.storage_classes.values() if name}
+        found = await readers.read_storage_classes(self._client, sorted(names))
+        findings = judge_target_classes(found, target_name=self.target.name)
+        return ("" if findings else ", ".join(sorted(names))), findings
+
     async def _addresses(self) -> Answer:
         self.known.ranges = ranges_of(await readers.read_range_sources(self._client))
         return self.known.ranges.say(), ()
@@ -529,6 +548,10 @@ def features_of(*targets: TargetSettings, is_confined: bool) -> frozenset[Featur
         Feature.APPROVE: any(one.serving.approves for one in served),
         Feature.COMPANIONS: bool(come_along),
         Feature.POD_IDENTITY: any(one.identity is IdentityMode.HUB for one in come_along),
+        Feature.CLAIMS: any(target.claims.are_made for target in targets),
+        Feature.ADDRESSES: any(target.network.shows_addresses for target in targets),
+        Feature.SERVICES: any(target.network.is_followed for target in targets),
+        Feature.NETWORK_POLICIES: any(target.network.heeds_policies for target in targets),
     }
     found = set(usual_features(is_confined=is_confined))
     for feature, is_used in used.items():

@@ -52,8 +52,10 @@ class FindingId(StrEnum):
     RANGES_OVERLAP = "RangesOverlap"
     RANGES_UNKNOWN = "RangesUnknown"
     DAEMONSET_TOLERATES_NODE = "DaemonSetToleratesNode"
+    DAEMONSET_PRETENDED = "DaemonSetPretended"
     BUDGET_COUNTS_MIRRORS = "BudgetCountsMirrors"
     SERVICE_SELECTS_MIRRORS = "ServiceSelectsMirrors"
+    STORAGE_CLASS_UNFIT = "StorageClassUnfit"
     POD_SECURITY_STRICT = "PodSecurityStrict"
     NAMESPACE_NOT_USABLE = "NamespaceNotUsable"
     KUBELET_UNREACHABLE = "KubeletUnreachable"
@@ -80,6 +82,7 @@ NOTES = frozenset(
         FindingId.OPTIONAL_RIGHT_MISSING,
         FindingId.NO_LEADER,
         FindingId.RANGES_UNKNOWN,
+        FindingId.DAEMONSET_PRETENDED,
         FindingId.KUBELET_MAY_BE_TUNNELLED,
         FindingId.KUBELET_CERTIFICATE_PENDING,
         FindingId.TARGET_ACCOUNT_MOUNTED,
@@ -101,6 +104,7 @@ WARNINGS = frozenset(
         FindingId.DAEMONSET_TOLERATES_NODE,
         FindingId.BUDGET_COUNTS_MIRRORS,
         FindingId.SERVICE_SELECTS_MIRRORS,
+        FindingId.STORAGE_CLASS_UNFIT,
         FindingId.POD_SECURITY_STRICT,
         FindingId.KUBELET_UNREACHABLE,
         FindingId.KUBELET_TUNNELLED,

@@ -20,7 +20,6 @@ from federate.check.access import (
 )
 from federate.check.hubaddress import place_of
 from federate.check.kubeletapi import MOST_SAID, Probe
-from federate.check.ranges import RangeSources
 from federate.cluster.identity import cluster_identity, namespace_identity
 from federate.cluster.port import ClusterPort
 from federate.cluster.sessions import Access
@@ -41,8 +40,10 @@ from federate.model.resources import (
     NODES,
     SERVICE_RANGES,
     SERVICEACCOUNTS,
+    STORAGE_CLASSES,
     Resource,
 )
+from federate.services.ranges import RangeSources
 
 MOST_READ = 8 * MOST_SAID
 """Bytes of an answer in words."""
@@ -230,6 +231,17 @@ async def read_namespaces(
         else:
             there.append(found)
     return there, missing
+
+
+async def read_storage_classes(
+    client: ClusterPort, names: Iterable[str]
+) -> dict[str, JsonDict | None]:
+    """Read the storage classes of these names; None where there is none.
+
+    Raises:
+        Forbidden: they may not be read.
+    """
+    return {name: await read_object(client, STORAGE_CLASSES, ObjectKey("", name)) for name in names}
 
 
 async def read_accounts(

@@ -69,7 +69,13 @@ def _features() -> Iterator[str]:
 
 def _printed(feature: Feature) -> str:
     match feature:
-        case Feature.EVENTS | Feature.KUBELET | Feature.COMPANIONS:
+        case (
+            Feature.EVENTS
+            | Feature.KUBELET
+            | Feature.COMPANIONS
+            | Feature.ADDRESSES
+            | Feature.NETWORK_POLICIES
+        ):
             return "yes"
         case Feature.GIVE_BACK:
             return "yes, unless confined"
@@ -81,5 +87,7 @@ def _printed(feature: Feature) -> str:
             | Feature.APPROVE
             | Feature.NODE_PROXY
             | Feature.POD_IDENTITY
+            | Feature.CLAIMS
+            | Feature.SERVICES
         ):
             return "with `--with`"

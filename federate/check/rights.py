@@ -20,12 +20,14 @@ from federate.model.naming import NamespaceRules, confined_to, leader_lease_name
 from federate.model.resources import (
     BUDGETS,
     CERTIFICATE_REQUESTS,
+    CLAIMS,
     CONFIGMAPS,
     CORE_EVENTS,
     DAEMONSETS,
     EVENTS,
     LEASES,
     NAMESPACES,
+    NETWORK_POLICIES,
     NODES,
     POD_METRICS,
     PODS,
@@ -34,8 +36,10 @@ from federate.model.resources import (
     SERVICE_RANGES,
     SERVICEACCOUNTS,
     SERVICES,
+    STORAGE_CLASSES,
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
+    VOLUMES,
     Resource,
 )
 from federate.node.capacity import CapacityMode, CapacityRules
@@ -56,6 +60,10 @@ class Feature(StrEnum):
     EVENTS = "events"
     GIVE_BACK = "give-back"
     COMPANIONS = "companions"
+    CLAIMS = "claims"
+    ADDRESSES = "addresses"
+    SERVICES = "services"
+    NETWORK_POLICIES = "network-policies"
     POD_IDENTITY = "pod-identity"
     IDENTITY = "identity"
     KUBELET = "kubelet"
@@ -70,6 +78,14 @@ FEATURES: dict[Feature, str] = {
     Feature.GIVE_BACK: "target namespaces that federate made are removed when nothing is left",
     Feature.COMPANIONS: "the ConfigMaps and Secrets that pods name come along; without, set "
     "`companions: false` in the configuration",
+    Feature.CLAIMS: "the claims of pods have storage in the target (`volumes.claims: target` in "
+    "the configuration)",
+    Feature.ADDRESSES: "hub pods show the addresses of their mirrors where that is safe "
+    "(`addresses: auto`), and Services are told where it is not",
+    Feature.SERVICES: "Services of the hub follow into the target (`services` in the "
+    "configuration)",
+    Feature.NETWORK_POLICIES: "NetworkPolicies of the hub that select mirrored pods are told, or "
+    "keep pods from being mirrored (`networkPolicies` in the configuration)",
     Feature.POD_IDENTITY: "pods speak to the hub's API server as their own service accounts "
     "(`identity: hub` in the configuration)",
     Feature.IDENTITY: "a confined target is known by the uid of its kube-system namespace",
@@ -189,7 +205,14 @@ def usual_features(*, is_confined: bool) -> frozenset[Feature]:
 
     A confined target is not asked for more than its own namespaces.
     """
-    usual = {Feature.EVENTS, Feature.GIVE_BACK, Feature.KUBELET, Feature.COMPANIONS}
+    usual = {
+        Feature.EVENTS,
+        Feature.GIVE_BACK,
+        Feature.KUBELET,
+        Feature.COMPANIONS,
+        Feature.ADDRESSES,
+        Feature.NETWORK_POLICIES,
+    }
     return frozenset(usual - {Feature.GIVE_BACK} if is_confined else usual)
 
 
@@ -386,6 +409,82 @@ HUB_ROWS = (
         without="each is asked for by name instead, and a change comes within a minute or two",
     ),
     _hub(
+        "get list watch patch",
+        CLAIMS,
+        feature=Feature.CLAIMS,
+        why="the claims that pods name, and those that the scheduler placed on a virtual node; "
+        "what a target does not serve is handed back to the scheduler",
+        without="pods with claims wait: ClaimPending",
+    ),
+    _hub(
+        "patch",
+        CLAIMS,
+        subresource="status",
+        feature=Feature.CLAIMS,
+        why="tells claims of the size that they have in the target",
+        without="a claim that grew in the target says its old size",
+    ),
+    _hub(
+        "get list watch create patch delete",
+        VOLUMES,
+        feature=Feature.CLAIMS,
+        why="a volume for each claim leads to the target's; deleted again where its class says so",
+        without="no claim is bound: the scheduler does not place its pods",
+    ),
+    _hub(
+        "get",
+        STORAGE_CLASSES,
+        feature=Feature.CLAIMS,
+        why="whether a claim's class is federate.dev/target's, and what it says of the data's end",
+        without="no claim is bound",
+    ),
+    _hub(
+        "list",
+        NODES,
+        feature=Feature.ADDRESSES,
+        why="pod ranges and addresses of the nodes, to compare with the target's; and what other "
+        "virtual nodes show",
+        without="addresses of pods are hidden, unless `addresses: reflect`",
+    ),
+    _hub(
+        "list",
+        SERVICE_RANGES,
+        feature=Feature.ADDRESSES,
+        why="service ranges, to compare with the target's (1.33 and later)",
+        without="addresses of pods are hidden, unless kubeadm tells the range",
+    ),
+    _hub(
+        "get",
+        CONFIGMAPS,
+        place=Place.SYSTEM,
+        names=Names.KUBEADM,
+        feature=Feature.ADDRESSES,
+        why="pod and service ranges, to compare with the target's (clusters made by kubeadm)",
+        without="pod ranges are taken for larger than they are",
+    ),
+    _hub(
+        "list watch",
+        SERVICES,
+        feature=Feature.ADDRESSES,
+        why="which Services select pods whose addresses are hidden",
+        without="they are not told",
+    ),
+    _hub(
+        "get list watch",
+        SERVICES,
+        feature=Feature.SERVICES,
+        why="which Services follow into the target, and how they look",
+        without="none follows",
+    ),
+    _hub(
+        "list watch",
+        NETWORK_POLICIES,
+        feature=Feature.NETWORK_POLICIES,
+        why="which policies select pods of the virtual nodes",
+        without="they are not told; with `networkPolicies: refuse` every pod waits: "
+        "NetworkPoliciesUnknown",
+    ),
+    _hub(
         "create",
         SERVICEACCOUNTS,
         subresource="token",
@@ -467,9 +566,10 @@ HUB_ROWS = (
     _hub(
         "list",
         DAEMONSETS,
-        feature=Feature.CHECK,
-        why="finds DaemonSets that would put a pod on the virtual nodes",
-        without="`federate check` cannot tell of them",
+        is_required=False,
+        why="finds DaemonSets that put a pod on the virtual nodes: their condition "
+        "`federate.dev/DaemonSetsKeptOff`, and `federate check`, tell of them",
+        without="nobody tells of them",
     ),
     _hub(
         "list",
@@ -639,6 +739,65 @@ TARGET_ROWS = (
         feature=Feature.COMPANIONS,
         why="what stands for the hub's ConfigMaps, and the record of Secrets",
         without="pods that name a Secret wait, and ConfigMaps stay as they first were",
+    ),
+    _target(
+        "get list watch create patch delete",
+        CLAIMS,
+        place=Place.MIRRORS,
+        feature=Feature.CLAIMS,
+        why="storage for the hub's claims, by names of federate's own; deleted only where the "
+        "hub's class says so, or while it is empty",
+        without="claims are refused: ClaimRefused",
+    ),
+    _target(
+        "list",
+        CORE_EVENTS,
+        place=Place.MIRRORS,
+        feature=Feature.CLAIMS,
+        why="what the target says of a claim that has no storage yet",
+        without="its words do not reach the hub",
+    ),
+    _target(
+        "get",
+        STORAGE_CLASSES,
+        needed=Needed.UNCONFINED,
+        feature=Feature.CLAIMS,
+        why="whether a class is there, and waits for a pod before it makes storage",
+        without="each is taken for one that waits, so that pods come before their storage is there",
+    ),
+    _target(
+        "list",
+        NODES,
+        needed=Needed.UNCONFINED,
+        feature=Feature.ADDRESSES,
+        why="pod ranges and addresses of the nodes, to compare with the hub's",
+        without="addresses of pods are hidden, unless `addresses: reflect`",
+    ),
+    _target(
+        "list",
+        SERVICE_RANGES,
+        needed=Needed.UNCONFINED,
+        feature=Feature.ADDRESSES,
+        why="service ranges, to compare with the hub's (1.33 and later)",
+        without="addresses of pods are hidden, unless kubeadm tells the range",
+    ),
+    _target(
+        "get",
+        CONFIGMAPS,
+        place=Place.SYSTEM,
+        names=Names.KUBEADM,
+        needed=Needed.UNCONFINED,
+        feature=Feature.ADDRESSES,
+        why="pod and service ranges, to compare with the hub's (clusters made by kubeadm)",
+        without="pod ranges are taken for larger than they are",
+    ),
+    _target(
+        "get list watch create patch delete",
+        SERVICES,
+        place=Place.MIRRORS,
+        feature=Feature.SERVICES,
+        why="the Services that follow the hub's, by their names and federate's marks",
+        without="none follows: ServiceNotFollowed",
     ),
     _target(
         "list delete",

@@ -5,15 +5,11 @@ Pure. Selectors are read as Kubernetes reads them, in full.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from federate.check.findings import Finding, FindingId
-from federate.model.marks import HUB_NAMESPACE_ANNOTATION
+from federate.model.marks import COMPANION_LABEL, HUB_NAMESPACE_ANNOTATION
 from federate.model.objects import (
-    JsonDict,
     JsonObject,
     annotations_of,
     key_of,
@@ -23,35 +19,15 @@ from federate.model.objects import (
 )
 from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TAINT_KEY, VIRTUAL_NODE_TYPE
 from federate.model.taints import Taint
+from federate.node.daemonsets import NodeTraits, affinity_patch_command, matches, wants_node
+from federate.policy.rules import DaemonSetMode
 
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
-HARD = ("NoSchedule", "NoExecute")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeShape:
-    """What of a Node decides whether a DaemonSet puts a pod on it."""
-
-    name: str
-    labels: Mapping[str, str]
-    taints: Sequence[JsonObject]
-
-
-def shape_of(node: JsonObject) -> NodeShape:
-    """Read a Node that stands on the hub."""
-    # Taints that come and go with a node's health are tolerated by every DaemonSet pod.
-    taints = [
-        taint
-        for taint in spec_of(node).get("taints") or ()
-        if not str(taint.get("key")).startswith("node.kubernetes.io/")
-    ]
-    return NodeShape(name=key_of(node).name, labels=labels_of(node), taints=taints)
-
-
-def expected_shape(
+def expected_traits(
     name: str, *, taint_value: str, labels: Mapping[str, str], taints: Iterable[Taint] = ()
-) -> NodeShape:
+) -> NodeTraits:
     """Say what a virtual node will be like that is not registered yet."""
     own = {
         NODE_TYPE_LABEL: VIRTUAL_NODE_TYPE,
@@ -61,19 +37,29 @@ def expected_shape(
     }
     taint = {"key": VIRTUAL_NODE_TAINT_KEY, "value": taint_value, "effect": "NoSchedule"}
     more = [{"key": one.key, "value": one.value, "effect": str(one.effect)} for one in taints]
-    return NodeShape(name=name, labels={**labels, **own}, taints=[taint, *more])
+    return NodeTraits(name=name, labels={**labels, **own}, taints=[taint, *more])
 
 
 # -- DaemonSets ------------------------------------------------------------------------------------
 
 
-def judge_daemonsets(daemonsets: Iterable[JsonObject], node: NodeShape) -> tuple[Finding, ...]:
-    """Find the DaemonSets that put a pod on the virtual node: there it waits for ever (C26)."""
+def judge_daemonsets(
+    daemonsets: Iterable[JsonObject], node: NodeTraits, mode: DaemonSetMode
+) -> tuple[Finding, ...]:
+    """Find the DaemonSets that put a pod on the virtual node which does no good there (C26)."""
+    if mode is DaemonSetMode.MIRROR:
+        return ()
+    pretended = mode is DaemonSetMode.PRETEND
+    finding = FindingId.DAEMONSET_PRETENDED if pretended else FindingId.DAEMONSET_TOLERATES_NODE
+    what = (
+        "its pod there says Ready and runs nowhere (policy.daemonSets is pretend)"
+        if pretended
+        else "its pod there stays Pending, and its roll-outs never finish"
+    )
     return tuple(
         Finding(
-            id=FindingId.DAEMONSET_TOLERATES_NODE,
-            what=f"DaemonSet {key_of(one)} tolerates {node.name}: its pod there stays Pending, and "
-            "its roll-outs never finish",
+            id=finding,
+            what=f"DaemonSet {key_of(one)} tolerates {node.name}: {what}",
             fix=affinity_patch_command(one),
         )
         for one in daemonsets
@@ -81,100 +67,7 @@ def judge_daemonsets(daemonsets: Iterable[JsonObject], node: NodeShape) -> tuple
     )
 
 
-def wants_node(daemonset: JsonObject, node: NodeShape) -> bool:
-    """Tell whether a DaemonSet's pods may be on the node, as its controller judges."""
-    pod = spec_of((spec_of(daemonset)).get("template") or {})
-    tolerations = pod.get("tolerations") or ()
-    if any(
-        taint.get("effect") in HARD and not any(_tolerates(one, taint) for one in tolerations)
-        for taint in node.taints
-    ):
-        return False
-    selector = pod.get("nodeSelector") or {}
-    if any(node.labels.get(key) != value for key, value in selector.items()):
-        return False
-    terms = _required_terms(pod)
-    return terms is None or any(_matches_term(term, node) for term in terms)
-
-
-def _tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
-    if toleration.get("effect") not in (None, "", taint.get("effect")):
-        return False
-    key = toleration.get("key") or ""
-    if key and key != taint.get("key"):
-        return False
-    if (toleration.get("operator") or "Equal") == "Exists":
-        return True
-    return bool(key) and (toleration.get("value") or "") == (taint.get("value") or "")
-
-
-def _required_terms(pod: JsonObject) -> Sequence[JsonObject] | None:
-    affinity = (pod.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    return None if required is None else required.get("nodeSelectorTerms") or ()
-
-
-def _matches_term(term: JsonObject, node: NodeShape) -> bool:
-    expressions = term.get("matchExpressions") or ()
-    fields = term.get("matchFields") or ()
-    if not expressions and not fields:
-        return False  # an empty term matches nothing
-    names = {"metadata.name": node.name}
-    return all(matches(one, node.labels) for one in expressions) and all(
-        matches(one, names) for one in fields
-    )
-
-
-def affinity_patch_command(daemonset: JsonObject) -> str:
-    """Return the command that keeps a DaemonSet off virtual nodes.
-
-    Terms are alternatives, so each that is there gets the condition.
-    """
-    condition = {"key": NODE_TYPE_LABEL, "operator": "NotIn", "values": [VIRTUAL_NODE_TYPE]}
-    present = _required_terms(spec_of(spec_of(daemonset).get("template") or {}))
-    terms = [
-        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), condition]}
-        for term in present or ({},)
-    ]
-    required = {"nodeSelectorTerms": terms}
-    node_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": required}
-    affinity = {"nodeAffinity": node_affinity}
-    patch: JsonDict = {"spec": {"template": {"spec": {"affinity": affinity}}}}
-    key = key_of(daemonset)
-    text = json.dumps(patch, separators=(",", ":")).replace("'", "'\\''")
-    return f"kubectl -n {key.namespace} patch daemonset {key.name} --type merge -p '{text}'"
-
-
 # -- selectors -------------------------------------------------------------------------------------
-
-
-def matches(requirement: JsonObject, labels: Mapping[str, str]) -> bool:
-    """Tell whether labels meet one requirement of a selector."""
-    key, values = str(requirement.get("key")), requirement.get("values") or ()
-    present = labels.get(key)
-    match requirement.get("operator"):
-        case "In":
-            return present in values
-        case "NotIn":
-            return present not in values
-        case "Exists":
-            return present is not None
-        case "DoesNotExist":
-            return present is None
-        case "Gt" | "Lt" as operator:
-            return _compare(present, operator, values)
-        case _:
-            return False
-
-
-def _compare(present: str | None, operator: str, values: Sequence[str]) -> bool:
-    whole = re.compile(r"[-+]?\d+")
-    if present is None or len(values) != 1:
-        return False
-    if not (whole.fullmatch(present) and whole.fullmatch(values[0])):
-        return False
-    left, right = int(present), int(values[0])
-    return left > right if operator == "Gt" else left < right
 
 
 def selects(selector: JsonObject, labels: Mapping[str, str]) -> bool:
@@ -219,9 +112,14 @@ def judge_budgets(
 def judge_services(
     services: Iterable[JsonObject], mirrors: Sequence[JsonObject]
 ) -> tuple[Finding, ...]:
-    """Find Services of the target that send their traffic to mirrors (C23)."""
+    """Find Services of the target that send their traffic to mirrors (C23).
+
+    Those that followed from the hub shall.
+    """
     found = []
     for service in services:
+        if COMPANION_LABEL in labels_of(service):
+            continue
         selector = spec_of(service).get("selector") or {}
         count = _count(service, mirrors, {"matchLabels": selector}) if selector else 0
         if count:

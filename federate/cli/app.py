@@ -8,6 +8,8 @@ from federate.cli.accept import EXAMPLE as ACCEPT_EXAMPLE
 from federate.cli.accept import accept
 from federate.cli.check import EXAMPLE as CHECK_EXAMPLE
 from federate.cli.check import check
+from federate.cli.explain import EXAMPLE as EXPLAIN_EXAMPLE
+from federate.cli.explain import explain
 from federate.cli.leave import EXAMPLE as LEAVE_EXAMPLE
 from federate.cli.leave import leave
 from federate.cli.rbac import EXAMPLE as RBAC_EXAMPLE
@@ -16,6 +18,8 @@ from federate.cli.run import EXAMPLE as RUN_EXAMPLE
 from federate.cli.run import run
 from federate.cli.status import EXAMPLE as STATUS_EXAMPLE
 from federate.cli.status import status
+from federate.cli.storageclass import EXAMPLE as STORAGE_CLASS_EXAMPLE
+from federate.cli.storageclass import storage_class
 from federate.cli.sweep import EXAMPLE as SWEEP_EXAMPLE
 from federate.cli.sweep import sweep
 from federate.cli.version import EXAMPLE as VERSION_EXAMPLE
@@ -41,9 +45,11 @@ def root(context: typer.Context) -> None:
 
 app.command("accept", epilog=ACCEPT_EXAMPLE)(accept)
 app.command("check", epilog=CHECK_EXAMPLE)(check)
+app.command("explain", epilog=EXPLAIN_EXAMPLE)(explain)
 app.command("leave", epilog=LEAVE_EXAMPLE)(leave)
 app.command("rbac", epilog=RBAC_EXAMPLE)(rbac)
 app.command("run", epilog=RUN_EXAMPLE)(run)
 app.command("status", epilog=STATUS_EXAMPLE)(status)
+app.command("storage-class", epilog=STORAGE_CLASS_EXAMPLE)(storage_class)
 app.command("sweep", epilog=SWEEP_EXAMPLE)(sweep)
 app.command("version", epilog=VERSION_EXAMPLE)(version)

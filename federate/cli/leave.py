@@ -293,7 +293,13 @@ async def leave_target(ports: LeavePorts, target: ClusterPort, request: Request)
             await TargetGuard(ports.hub, target, found).confirm()
             survey = survey_of(target, found)
             found = replace(found, mirrors=await survey.mirrors(), anchors=await survey.anchors())
-            found = replace(found, brought=await survey.brought(found.anchors))
+            brought = await survey.brought(found.anchors)
+            found = replace(
+                found,
+                brought=brought,
+                claims=await survey.claims(),
+                services=await survey.services(),
+            )
     except TargetChanged:
         raise  # it answers: no reason to abandon it
     except Unreachable as error:

@@ -38,6 +38,7 @@ from federate.model.naming import NamespaceRules
 from federate.node.capacity import CapacityRules
 from federate.runtime.identity import own_identity
 from federate.runtime.settings import Settings, TargetSettings
+from federate.services.rules import follow_problem
 
 if TYPE_CHECKING:
     from federate.config.load import Configuration
@@ -294,10 +295,13 @@ def _targets(over: Overrides, file: Configuration | None) -> tuple[TargetSetting
 def _with_flags(
     target: TargetSettings, over: Overrides, size: Mapping[str, str] | None
 ) -> TargetSettings:
+    namespaces = over.namespaces or target.namespaces
+    if problem := follow_problem(target.network.follow, namespaces):
+        raise ConfigError(f"--namespaces: virtual node {target.name} has `services` set; {problem}")
     return replace(
         target,
         capacity=target.capacity if size is None else CapacityRules.fixed(size),
-        namespaces=over.namespaces or target.namespaces,
+        namespaces=namespaces,
         labels={**target.labels, **over.labels},
         node_address=over.node_address or target.node_address,
         kubelet=(

@@ -188,6 +188,7 @@ def draw(view: HubView) -> RenderableType:
     parts: list[RenderableType] = [_table(_NODE_HEADS, (node_row(node) for node in view.nodes))]
     # Under the table: there a message has the width of the terminal, and can be copied.
     parts += [_plain(f"{node.name}: {_word(node)}") for node in view.nodes if node.message]
+    parts += [_plain(said) for said in map(how_hidden, view.nodes) if said]
     parts += _told_of_leaving(view)
     if view.waiting:
         shown = view.waiting[:SHOWN_WAITING]
@@ -195,6 +196,12 @@ def draw(view: HubView) -> RenderableType:
         if more := len(view.waiting) - len(shown):
             parts.append(_plain(f"and {more} more that wait"))
     return Group(*parts)
+
+
+def how_hidden(node: NodeView) -> str:
+    """Say why pods have no addresses, where no configuration asks for that; else ""."""
+    is_hidden = node.addresses_reason in (NodeReason.RANGES_OVERLAP, NodeReason.RANGES_UNKNOWN)
+    return f"{node.name}: addresses of pods are {node.addresses}" if is_hidden else ""
 
 
 def _told_of_leaving(view: HubView) -> list[RenderableType]:

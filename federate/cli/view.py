@@ -36,6 +36,7 @@ from federate.model.pods import container_statuses_of, is_terminal, phase_of
 from federate.model.quantities import add, format_amounts, parse_amounts, pod_requests
 from federate.model.reasons import NodeReason
 from federate.node.render import TARGET_REACHABLE
+from federate.services.addresses import ADDRESSES_REFLECTED
 
 SHOWN_WAITING = 20
 """Waiting pods in the table; a screen of them is enough to see what is wrong."""
@@ -69,6 +70,9 @@ class NodeView:
     """Since when nothing new is mirrored: `federate leave` marked the Node."""
     left_since: str = ""
     """Since when no federate leads it any more: `federate leave` marked the leader lease."""
+    addresses: str = ""
+    """Why its pods show the addresses of their mirrors, or do not; "" where nobody says."""
+    addresses_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +148,7 @@ def _node(
     # A node that is Ready may have a word for operators all the same.
     healthy = telling.get("reason") in _ALL_WELL and telling.get("status") == "True"
     leader, silent_seconds = _leader(lease, now)
+    addresses = condition_of(node, ADDRESSES_REFLECTED) or {}
     return NodeView(
         name=key_of(node).name,
         ready=_ready(node, ready),
@@ -159,6 +164,8 @@ def _node(
         leader_silent_seconds=silent_seconds,
         leaving_since=annotations_of(node).get(LEAVING_ANNOTATION, ""),
         left_since=_left(lease),
+        addresses=addresses.get("message") or "",
+        addresses_reason=addresses.get("reason") or "",
     )
 
 

@@ -17,8 +17,7 @@ from typing import Protocol
 
 import structlog
 
-from federate.cluster.reflector import Reflector
-from federate.cluster.store import Change, Store
+from federate.cluster.store import Change
 from federate.companions.environment import service_environment
 from federate.companions.holding import Hold
 from federate.companions.identity import issues_for
@@ -36,17 +35,14 @@ from federate.errors import FederateError, Unreachable
 from federate.flow.controller import Again, Controller, Done, Outcome
 from federate.flow.workqueue import WorkQueue
 from federate.model.objects import (
-    JsonDict,
     JsonObject,
     ObjectKey,
     key_of,
-    metadata_of,
     spec_of,
     uid_of,
 )
 from federate.model.pods import is_terminal
 from federate.model.reasons import PodReason
-from federate.model.resources import SERVICES
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -79,8 +75,6 @@ LAG_SECONDS = 5.0
 SOONEST_SECONDS = 0.5
 """A rest of a time is not waited for more closely: clocks round."""
 
-NAMESPACE_INDEX = "namespace"
-
 
 class EventPort(Protocol):
     """Where Kubernetes Events about hub pods go; never blocks, never fails."""
@@ -89,6 +83,27 @@ class EventPort(Protocol):
         self, regarding: JsonObject, *, reason: str, note: str, action: str, warning: bool = True
     ) -> None:
         """Note one Event; repeats are aggregated."""
+
+
+class HubServices(Protocol):
+    """The hub's Services, which somebody else watches; `services.watched.HubObjects` is one."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all that there are have been listed."""
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the hub did not answer the last time."""
+
+    def in_namespace(self, namespace: str) -> Iterable[JsonObject]:
+        """Return those of one namespace."""
+
+    def listen(self, listener: Callable[[Change], None]) -> None:
+        """Have somebody told of every change."""
+
+    def want(self) -> None:
+        """Have them watched from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +117,10 @@ class _Wanted:
     keys: frozenset[IssuedKey]
 
 
-def service_facts(service: JsonDict) -> JsonObject:
-    """Keep of a Service what pods are told."""
-    metadata, spec = metadata_of(service), spec_of(service)
-    return {
-        "metadata": {
-            name: metadata[name]
-            for name in ("namespace", "name", "uid", "resourceVersion")
-            if name in metadata
-        },
-        "spec": {name: spec[name] for name in ("clusterIP", "ports") if name in spec},
-    }
-
-
 class Issuer:
     """What is issued for the pods of one virtual node. Start what `parts` names."""
 
-    def __init__(self, tools: IssueTools, events: EventPort) -> None:
+    def __init__(self, tools: IssueTools, events: EventPort, services: HubServices) -> None:
         self._tools = tools
         self._ports = ports = tools.ports
         self._events = events
@@ -134,30 +136,19 @@ class Issuer:
             random=ports.random,
             fair_by=lambda key: key.namespace,
         )
-        self.services = Store(
-            indexers={NAMESPACE_INDEX: lambda service: (key_of(service).namespace,)},
-            transform=service_facts,
-            deleted_limit=0,  # nobody asks what one was that is gone
-        )
-        self.services_reflector = Reflector(
-            ports.hub,
-            SERVICES,
-            self.services,
-            name="hub-services",
-            on_change=self._on_service,
-            clock=ports.clock,
-            jitter=ports.random.random,
-        )
+        self._services = services
+        services.listen(self._on_service)
+        if self.reads_services:
+            services.want()
+
+    @property
+    def reads_services(self) -> bool:
+        """Whether pods are told of the hub's Services, so that these are to be watched."""
+        return self._tools.rules.brings_tokens
 
     def parts(self) -> Mapping[str, Callable[[], Coroutine[None, None, None]]]:
         """Name what is run beside each other, each until cancelled."""
-        parts: dict[str, Callable[[], Coroutine[None, None, None]]] = {
-            "issuer": self.work,
-            "issuer-pass": self._pass_by,
-        }
-        if self._tools.rules.brings_tokens:
-            parts["hub-services"] = self.services_reflector.run
-        return parts
+        return {"issuer": self.work, "issuer-pass": self._pass_by}
 
     # -- asked and told ----------------------------------------------------------------------------
 
@@ -335,8 +326,7 @@ class Issuer:
         before = memory.rest
         wishes = self._wishes(key)
         if wishes is None:
-            is_failing = self.services_reflector.last_error is not None
-            return Again(LAG_SECONDS if is_failing else SYNC_SECONDS)
+            return Again(LAG_SECONDS if self._services.is_failing else SYNC_SECONDS)
         if not self._ports.target_reachable():
             self._tell_overdue(memory, wishes, Unreachable("the target does not answer"))
             return Again(LAG_SECONDS)
@@ -359,13 +349,13 @@ class Issuer:
         if not pods:
             return IssueWishes(hub_pod=None, is_wanted=False)
         has_links = key.name == LINKED
-        if has_links and not self.services_reflector.synced.is_set():
+        if has_links and not self._services.is_known:
             return None
         advertised = self._tools.rules.advertised
         if advertised is None:
             return IssueWishes(hub_pod=None, is_wanted=False)
         variables = service_environment(
-            self.services.by_index(NAMESPACE_INDEX, key.namespace) if has_links else (),
+            self._services.in_namespace(key.namespace) if has_links else (),
             namespace=key.namespace,
             has_links=has_links,
             advertised=advertised,

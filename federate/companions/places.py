@@ -173,6 +173,11 @@ class Unsupported:
         """Tell whether it is what identity may bring along."""
         return self.path[-1] == "serviceAccountToken"
 
+    @property
+    def is_claim(self) -> bool:
+        """Tell whether it is storage, which `claims` may have in the target."""
+        return self.path[-1] in ("persistentVolumeClaim", "ephemeral")
+
     def found(self, spec: JsonObject) -> Iterator[str]:
         """Yield in words what the spec leans on here."""
         for holder in _at(spec, self.path):

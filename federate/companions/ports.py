@@ -26,6 +26,7 @@ from federate.cluster.store import Store
 from federate.companions.issued import IssuedKey
 from federate.companions.keys import CompanionKey, Kind
 from federate.companions.steps import Ground
+from federate.companions.wanted import as_it_is
 from federate.flow.controller import Outcome
 from federate.flow.ratebound import RateBound
 from federate.model.marks import Scope
@@ -83,6 +84,8 @@ class CompanionPorts:
     """Whether a hub pod has the mirror that is on its record; the record alone says nothing."""
     is_refused: Callable[[JsonObject], bool]
     """Whether a hub pod may get no mirror, so that nothing comes along either."""
+    travelling: Callable[[JsonObject], JsonObject] = as_it_is
+    """A hub pod without the parts that reach no target: what they name does not come along."""
     watched: Callable[[], Sequence[str]]
     """The target namespaces that may be asked for; "" stands for all at once."""
     wake: Callable[[ObjectKey], None]

@@ -104,6 +104,7 @@ class Companions:
             brings_tokens=ports.brings_tokens,
             is_refused=ports.is_refused,
             has_mirror=ports.has_mirror,
+            travelling=ports.travelling,
         )
         self._known: dict[CompanionKey, Known] = {}
         self._waiting: dict[CompanionKey, set[ObjectKey]] = {}

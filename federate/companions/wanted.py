@@ -25,6 +25,11 @@ Place: TypeAlias = tuple[Kind, ObjectKey]
 """An object by kind and key: of the hub, or of the target."""
 
 
+def as_it_is(hub_pod: JsonObject) -> JsonObject:
+    """Return a hub pod of which all reaches the target."""
+    return hub_pod
+
+
 class Stamp(NamedTuple):
     """What must be the same for a pod's references to be."""
 
@@ -78,12 +83,14 @@ class Wanted:
         brings_tokens: bool,
         is_refused: Callable[[JsonObject], bool],
         has_mirror: Callable[[JsonObject], bool],
+        travelling: Callable[[JsonObject], JsonObject] = as_it_is,
     ) -> None:
         self._scope = scope
         self._shared = shared
         self._brings_tokens = brings_tokens
         self._is_refused = is_refused
         self._has_mirror = has_mirror
+        self._travelling = travelling
         self._wishes: dict[ObjectKey, Wish] = {}
         self._by_key: dict[CompanionKey, set[ObjectKey]] = defaultdict(set)
         self._kept: dict[CompanionKey, set[ObjectKey]] = defaultdict(set)
@@ -188,7 +195,8 @@ class Wanted:
         return replace(nothing, keys=frozenset() if is_out else keys, named=keys)
 
     def _named_by(self, hub_pod: JsonObject, target_namespace: str) -> frozenset[CompanionKey]:
-        return wants_of(hub_pod, target_namespace, self._shared, brings_tokens=self._brings_tokens)
+        whole = self._travelling(hub_pod)
+        return wants_of(whole, target_namespace, self._shared, brings_tokens=self._brings_tokens)
 
     def hub_pod_is_gone(self, key: ObjectKey) -> Shift:
         """Take note that a hub pod is no more."""

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from federate.companions.environment import Advertised
 from federate.companions.rules import CompanionRules
+from federate.config.network import dns_rules
+from federate.config.policy import policy_rules
 from federate.config.problems import explain, show
 from federate.config.schema import (
     API_VERSION,
@@ -30,6 +32,7 @@ from federate.config.values import (
     reached_host_and_port,
     shown_path,
 )
+from federate.config.volumes import claim_rules
 from federate.errors import ConfigError
 from federate.kubelet.rules import ServingRules
 from federate.model.naming import NamespaceRules
@@ -37,6 +40,7 @@ from federate.model.objects import ObjectKey
 from federate.model.taints import Taint
 from federate.node.capacity import CapacityRules
 from federate.runtime.settings import KubeletSettings, TargetSettings
+from federate.services.rules import NetworkRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +160,14 @@ def _target(node: VirtualNodePart, beside: Callable[[str], Path]) -> TargetSetti
         node_address=node.node_address,
         kubelet=_kubelet(node.kubelet, beside),
         companions=_companions(node),
+        policy=policy_rules(node.policy),
+        claims=claim_rules(node.volumes),
+        network=NetworkRules(
+            addresses=node.addresses,
+            follow=node.services,
+            network_policies=node.network_policies,
+            dns=dns_rules(node.dns),
+        ),
     )
 
 

@@ -10,8 +10,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from federate.config.parts import Says
 from federate.config.problems import part_of
-from federate.config.schema import Federation, Says
+from federate.config.schema import Federation
 
 OVERRIDES: Mapping[str, str] = {
     "hub.kubeconfig": "`--hub`, `$FEDERATE_HUB_KUBECONFIG`",

@@ -7,54 +7,34 @@ Python's spelling; defaults and descriptions are what docs/reference/config.md s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainValidator,
-    model_validator,
 )
-from pydantic.alias_generators import to_camel
 
 from federate.companions.keys import Kind
 from federate.companions.rules import IdentityMode
 from federate.config import values
+from federate.config.network import DnsPart, dns_findings, services_findings
+from federate.config.parts import Part, Says, one_of
+from federate.config.policy import PolicyPart
 from federate.config.tree import Loc, path_of
+from federate.config.volumes import VolumesPart, volumes_findings
 from federate.kubelet.rules import CertificateMode
 from federate.model.naming import NamespaceStrategy
 from federate.model.quantities import PODS
 from federate.model.taints import TaintEffect
 from federate.node.capacity import CapacityMode
+from federate.policy.contradictions import contradictions_of
+from federate.services.rules import AddressMode, FollowMode, NetworkPolicyMode
 
 API_VERSION = "federate.dev/v1alpha1"
 KIND = "Federation"
-
-E = TypeVar("E", bound=StrEnum)
-
-
-@dataclass(frozen=True, slots=True)
-class Says:
-    """What kind of value it is, in the reference and in messages."""
-
-    words: str
-
-
-def _one_of(kind: type[E]) -> Any:
-    words = [str(word) for word in kind]
-
-    def read(found: Any) -> E:
-        if not isinstance(found, str) or found not in words:
-            raise ValueError(f"expected one of {', '.join(words)}")
-        return kind(found)
-
-    return PlainValidator(read)
 
 
 def _number_as_text(found: Any) -> Any:
@@ -117,21 +97,6 @@ HubAddress = Annotated[
 ]
 
 
-class Part(BaseModel):
-    """A mapping of the file: known keys in camel case, and no others."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, alias_generator=to_camel)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_is_absent(cls, data: Any) -> Any:
-        """Take a key without a value for one that is not there, as Kubernetes does."""
-        if not isinstance(data, dict):
-            return data
-        known = {f.alias for f in cls.model_fields.values()}
-        return {key: v for key, v in data.items() if v is not None or key not in known}
-
-
 class TargetPart(Part):
     """Where the virtual node's pods run."""
 
@@ -155,7 +120,7 @@ class QuotaPart(Part):
 class CapacityPart(Part):
     """How large the virtual node is."""
 
-    mode: Annotated[CapacityMode, _one_of(CapacityMode)] = Field(
+    mode: Annotated[CapacityMode, one_of(CapacityMode)] = Field(
         default=CapacityMode.AGGREGATE,
         description="`aggregate`: what the target's ready, schedulable nodes have left. `static`: "
         "a fixed size. `quota`: what a ResourceQuota of the target has left, where federate may "
@@ -188,7 +153,7 @@ class CapacityPart(Part):
 class NamespacesPart(Part):
     """How hub namespaces find their namespaces in the target."""
 
-    strategy: Annotated[NamespaceStrategy, _one_of(NamespaceStrategy)] = Field(
+    strategy: Annotated[NamespaceStrategy, one_of(NamespaceStrategy)] = Field(
         default=NamespaceStrategy.PREFIXED,
         description="`prefixed`, `suffixed`: the hub's name with a short hub id before or behind "
         "it. `same`: the hub's name; for one trusted hub. `map`: as listed. `single`: all in one, "
@@ -214,7 +179,7 @@ class TaintPart(Part):
         description="The taint's key."
     )
     value: LabelValue = Field(default="", description="Its value.")
-    effect: Annotated[TaintEffect, _one_of(TaintEffect)] = Field(
+    effect: Annotated[TaintEffect, one_of(TaintEffect)] = Field(
         default=TaintEffect.NO_SCHEDULE, description="What it does to pods without a toleration."
     )
 
@@ -233,7 +198,7 @@ class KubeletPart(Part):
     port: Annotated[int, AfterValidator(values.port), Says("number")] = Field(
         default=0, description="The port; each virtual node needs its own. 0: a free one."
     )
-    certificate: Annotated[CertificateMode, _one_of(CertificateMode)] = Field(
+    certificate: Annotated[CertificateMode, one_of(CertificateMode)] = Field(
         default=CertificateMode.CSR,
         description="`csr`: the hub's signer `kubernetes.io/kubelet-serving`, self-signed until "
         "somebody approves. `files`: as given. `self-signed`: nobody is asked.",
@@ -262,7 +227,7 @@ class KubeletPart(Part):
 class SharedPart(Part):
     """An object of the target that pods may name as it is."""
 
-    kind: Annotated[Kind, _one_of(Kind)] = Field(description="`ConfigMap` or `Secret`.")
+    kind: Annotated[Kind, one_of(Kind)] = Field(description="`ConfigMap` or `Secret`.")
     name: ObjectName = Field(
         description="Its name, in each target namespace where pods name it. Whoever may create "
         "pods on the hub reads it there."
@@ -314,7 +279,7 @@ class VirtualNodePart(Part):
         description="Objects of the target that pods may name as they are, instead of the hub's of "
         "that name.",
     )
-    identity: Annotated[IdentityMode, _one_of(IdentityMode)] = Field(
+    identity: Annotated[IdentityMode, one_of(IdentityMode)] = Field(
         default=IdentityMode.NONE,
         description="As whom pods speak to an API server. `none`: as nobody. `hub`: to the hub's, "
         "as their own service accounts there. `target`: to the target's, as one service account "
@@ -335,6 +300,35 @@ class VirtualNodePart(Part):
         default=None,
         description="The service account that pods run as, in each target namespace where they "
         "are. Identity `target`, which needs it.",
+    )
+    policy: PolicyPart = Field(
+        default=PolicyPart(),
+        description="What of hub pods the target runs, and in which shape: see "
+        "[policy](../policy.md).",
+    )
+    addresses: Annotated[AddressMode, one_of(AddressMode)] = Field(
+        default=AddressMode.AUTO,
+        description="Whether hub pods show the addresses of their mirrors, so that Services of the "
+        "hub select them. `auto`: where the address ranges of both clusters are known, and apart. "
+        "See [networking](../networking.md).",
+    )
+    services: Annotated[FollowMode, one_of(FollowMode)] = Field(
+        default=FollowMode.IGNORE,
+        description="Which Services of the hub are made in the target, beside the pods of their "
+        "namespace. `labelled`: those with the label `federate.dev/follow: true`.",
+    )
+    network_policies: Annotated[NetworkPolicyMode, one_of(NetworkPolicyMode)] = Field(
+        default=NetworkPolicyMode.WARN,
+        description="What becomes of pods that a NetworkPolicy of the hub selects: none is "
+        "enforced in a target. `warn`: the policy is told by an Event. `refuse`: they wait, and "
+        "say so.",
+    )
+    dns: DnsPart = Field(
+        default=DnsPart(), description="Which DNS pods ask, beside the target's or instead of it."
+    )
+    volumes: VolumesPart = Field(
+        default=VolumesPart(),
+        description="Which volumes pods may have: see [volumes](../volumes.md).",
     )
 
 
@@ -454,6 +448,9 @@ def virtual_node_findings(spec: Mapping[str, Any]) -> Iterator[Finding]:
         ("capacity", _capacity_findings),
         ("namespaces", _namespaces_findings),
         ("kubelet", _kubelet_findings),
+        ("policy", contradictions_of),
+        ("volumes", volumes_findings),
+        ("dns", dns_findings),
     ):
         part = spec.get(key)
         if isinstance(part, dict):
@@ -461,6 +458,7 @@ def virtual_node_findings(spec: Mapping[str, Any]) -> Iterator[Finding]:
                 yield (key, *loc), said
     yield from _identity_findings(spec)
     yield from _shared_findings(spec)
+    yield from services_findings(spec)
 
 
 _IDENTITY_NEEDS = {"hub": "hubAddress", "target": "targetServiceAccount"}

@@ -33,6 +33,7 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.resources import CONFIGMAPS, LEASES, NAMESPACES, NODES
+from federate.services.clearing import take_back_service
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -125,6 +126,23 @@ class TargetClearing:
                 if isinstance(answer, BaseException):
                     raise answer
                 left += [f"{one.kind} {one.place} ({answer})"] if answer else []
+        return f"{len(left)} still there: {listed(left[:3])}" if left else ""
+
+    async def services(self) -> str:
+        """Take back the Services that followed, or leave them to others; says what is still there.
+
+        Raises:
+            FederateError: mirrors are there again.
+        """
+        found = await self._survey.services()
+        if not found:
+            return ""
+        await self._refuse_mirrors()
+        await self._confirm_target()
+        left: list[str] = []
+        for service in found:
+            state = await take_back_service(self._target, self._scope, service, fence=self._fence)
+            left += [f"Service {key_of(service)} ({state})"] if state else []
         return f"{len(left)} still there: {listed(left[:3])}" if left else ""
 
     async def _remove(self, one: Brought) -> str:

@@ -241,6 +241,7 @@ class Leaving(HubSide):
 
     async def _clear(self) -> None:
         known = known_namespaces(self._found)
+        await self.step(f"Services in {self._target.name}", self._clearing.services)
         await self.step(f"companions in {self._target.name}", self._clearing.companions)
         for kind, why in sorted(self._clearing.left_to_anchors.items()):
             self._ports.progress.note(f"{kind}s that came along go with their anchors: {why}")

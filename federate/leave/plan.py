@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from federate.claims.places import claims_used
+from federate.claims.words import kept_words
 from federate.companions.keys import Kind
 from federate.companions.references import wants_of
 from federate.garbage.brought import Brought
@@ -79,6 +81,10 @@ class Found:
     anchors: Sequence[JsonObject] = ()
     brought: Sequence[Brought] = ()
     """What came along with pods, ConfigMaps and Secrets in the target."""
+    services: Sequence[JsonObject] = ()
+    """Services of the target that followed the hub's."""
+    claims: Sequence[JsonObject] = ()
+    """Storage in the target, which stays."""
     leases: Sequence[JsonObject] = ()
     """The leader lease."""
     recorded: Sequence[str] = ()
@@ -88,7 +94,7 @@ class Found:
     def is_nothing(self) -> bool:
         """Tell whether everything is left already."""
         return self.node is None and not (
-            self.mirrors or self.anchors or self.brought or self.leases
+            self.mirrors or self.anchors or self.brought or self.services or self.leases
         )
 
     @property
@@ -128,10 +134,18 @@ def describe(found: Found, *, target_name: str) -> list[str]:
         along = Counter(str(one.kind) for one in found.brought)
         counts = " and ".join(_count(n, kind) for kind, n in sorted(along.items()))
         lines.append(f"  {counts} in {target_name}, which came along with pods, removed")
+    if found.services:
+        services = _count(len(found.services), "Service")
+        lines.append(f"  {services} in {target_name}, which followed the hub's, removed")
     if found.namespaces:
         lines.append(f"  its namespaces in {target_name}: {listed(found.namespaces)}")
         lines.append("  (removed where federate made them and nothing is left in them)")
     lines.append("  then its Node, and its leases")
+    if found.claims:
+        claims = _count(len(found.claims), "claim")
+        lines.append(f"  KEPT in {target_name}, with their data: {claims}")
+        lines += [f"    {line}" for line in kept_words(found.scope, found.claims)]
+        lines.append("    (to be removed there; and on the hub the volumes that lead to them)")
     return lines
 
 
@@ -148,6 +162,7 @@ def describe_abandoned(found: Found, *, target_name: str) -> list[str]:
         lines.append(f"    mirrors that may exist, but never ran: {listed(intents)}")
     lines.append(f"    namespaces: {listed(found.namespaces) or 'none on record'}")
     lines += _describe_copies(found.hub_pods)
+    lines += _describe_storage(found.hub_pods)
     lines += [
         "  Owners replace their pods at once. If the target is only cut off, a Job's work is then",
         "  done twice, and a StatefulSet's pod runs twice under one identity: as with kubectl",
@@ -175,6 +190,22 @@ def _describe_copies(hub_pods: Iterable[JsonObject]) -> list[str]:
     if any(kind is Kind.SECRET for kind, _ in keys):
         lines.append("      (whoever has that cluster reads them: think of renewing what is in)")
     return lines
+
+
+def _describe_storage(hub_pods: Iterable[JsonObject]) -> list[str]:
+    """Name the claims of pods with mirrors: where the mirrors are, there is the data."""
+    claims = {
+        str(use.claim)
+        for pod in hub_pods
+        if (record := record_of(pod)) is not None and record.mirror_uid
+        for use in claims_used(pod)
+    }
+    if not claims:
+        return []
+    return [
+        f"    the data of claims of the hub: {listed(sorted(claims))}",
+        "      (out of reach with it, and kept there should it come back)",
+    ]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+from federate.claims.kept import kept_claims
 from federate.cluster.port import ClusterPort
 from federate.errors import ConfigError, Forbidden, NotFound, TargetChanged
 from federate.garbage.brought import Brought, brought
@@ -23,6 +24,7 @@ from federate.model.objects import JsonDict, JsonObject, ObjectKey, annotations_
 from federate.model.resources import CONFIGMAPS, LEASES, NODES, PODS, Resource
 from federate.node.anchors import UNKNOWN_IDENTITY, NodeAnchors, is_identity, parse_anchors
 from federate.node.recognition import Recognition
+from federate.services.clearing import followed_services
 
 LATELY = timedelta(seconds=40)
 """The duration of a node lease: who renewed it within may still be alive."""
@@ -199,6 +201,22 @@ class TargetSurvey:
         """List what came along with pods: ConfigMaps by marks, Secrets by the anchors' lists."""
         marked = await self._list(CONFIGMAPS, f",{COMPANION_LABEL}", metadata_only=True)
         return brought(self._scope, configmaps=marked, anchors=anchors)
+
+    async def claims(self) -> list[JsonDict]:
+        """List the claims that hold data; none where nobody may look, or federate made none."""
+        namespaces = self.namespaces if self.is_confined else ("",)
+        try:
+            return await kept_claims(self._target, self._scope, namespaces)
+        except (Forbidden, NotFound):
+            return []
+
+    async def services(self) -> list[JsonDict]:
+        """List the Services that followed; none where nobody may look, or none ever did."""
+        namespaces = self.namespaces if self.is_confined else ("",)
+        try:
+            return await followed_services(self._target, self._scope, namespaces=namespaces)
+        except (Forbidden, NotFound):
+            return []
 
     async def _list(
         self, resource: Resource, narrower: str = "", *, metadata_only: bool

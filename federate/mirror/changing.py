@@ -61,8 +61,12 @@ class MirrorChanges:
 
     async def ungate(self, step: UngateMirror) -> None:
         """Let the target's scheduler have it."""
-        if await self._patch(step.mirror, ungating_patch(step.mirror)) is not None:
-            log.info("mirror started", mirror=str(key_of(step.mirror)))
+        if await self._patch(step.mirror, ungating_patch(step.mirror)) is None:
+            return
+        hub_pod = self._ports.hub_pods.get(self._key)
+        if hub_pod is not None:
+            self._memories.of(uid_of(hub_pod)).created = None
+        log.info("mirror started", mirror=str(key_of(step.mirror)))
 
     async def relabel(self, step: PatchMirror) -> None:
         """Change labels and annotations; note where the target undoes that at once."""

@@ -57,9 +57,9 @@ from federate.model.objects import (
 )
 from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
 from federate.patch.document import MERGE, PatchBody
+from federate.policy.level import PodSecurityLevel
 
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
-POD_SECURITY_LEVEL = "baseline"
 
 DEFAULT_ACCOUNT = "default"
 
@@ -97,6 +97,8 @@ class GroundRules:
 
     scope: Scope
     namespaces: NamespaceRules
+    level: PodSecurityLevel = PodSecurityLevel.BASELINE
+    """Of the namespaces that are made."""
 
 
 class Ground:
@@ -318,6 +320,35 @@ class Ground:
         self._fence()
         await self._target.patch(NAMESPACES, ObjectKey("", key_of(namespace).name), patch)
 
+    async def admit_more(self, namespace: str) -> bool:
+        """Let a namespace that federate made admit what the policy does; tells whether it did not.
+
+        A level is never lowered: virtual nodes of one hub share namespaces. One that somebody else
+        chose (`restricted`) stays.
+
+        Raises:
+            ClusterError: whatever the target answered.
+        """
+        if self._is_confined or self._rules.level is PodSecurityLevel.BASELINE:
+            return False
+        key = ObjectKey("", namespace)
+        async with self._lock(namespace):
+            present = await self._target.get(NAMESPACES, key)
+            labels = labels_of(present)
+            is_ours = labels.get(HUB_LABEL) == self._rules.scope.hub_id
+            if not is_ours or labels.get(POD_SECURITY_LABEL) != PodSecurityLevel.BASELINE:
+                return False
+            metadata = {
+                "uid": uid_of(present),
+                "resourceVersion": resource_version_of(present),
+                "labels": {POD_SECURITY_LABEL: self._rules.level},
+            }
+            self._fence()
+            await self._target.patch(
+                NAMESPACES, key, PatchBody(media_type=MERGE, body={"metadata": metadata})
+            )
+        return True
+
     def _render_namespace(self, namespace: str, hub_namespace: str) -> JsonDict:
         return {
             "apiVersion": "v1",
@@ -326,7 +357,7 @@ class Ground:
                 "name": namespace,
                 "labels": {
                     HUB_LABEL: self._rules.scope.hub_id,
-                    POD_SECURITY_LABEL: POD_SECURITY_LEVEL,
+                    POD_SECURITY_LABEL: self._rules.level,
                 },
                 "annotations": {HUB_NAMESPACE_ANNOTATION: hub_namespace},
             },

@@ -18,28 +18,31 @@ The road of a hub pod, each line a function below:
 
 A mirror is created gated, and let go only when its uid is on record. So one that is not on record
 never ran: an intent that came to nothing is simply carried out again, and a create that arrives
-late starts nothing (C20, C70).
+late starts nothing (C20, C70). A gated one that this process did not make is let go only where it
+is what would be made now: else it is taken back, which loses nothing (C26, C30).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from federate.companions.holding import Hold
-from federate.companions.references import names_used
 from federate.mirror.dropped import dropped_fields
 from federate.mirror.refusal import (
     Refusal,
     coming_refusal,
     companion_refusal,
+    name_taken_refusal,
     names_objects,
+    predecessor_refusal,
     refusal_of,
+    uninstalled_refusal,
     unmapped_refusal,
     weakened_refusal,
 )
-from federate.mirror.render import gated_spec
+from federate.mirror.render import looks_of
 from federate.mirror.steps import (
     AnchorState,
     CreateMirror,
@@ -58,6 +61,7 @@ from federate.mirror.steps import (
     UngateMirror,
     UpdateMirror,
     WriteHubPod,
+    is_found,
 )
 from federate.mirror.upkeep import (
     is_news,
@@ -89,8 +93,12 @@ from federate.model.pods import (
     phase_of,
 )
 from federate.model.reasons import PodReason
+from federate.policy.images import with_hub_images
+from federate.policy.rules import OnRefusal
+from federate.policy.verdict import travelling_pod
 from federate.status.project import (
     MIRRORED,
+    Addresses,
     disruption_marked_status,
     final_status,
     lost_status,
@@ -100,6 +108,8 @@ from federate.status.project import (
     with_dropped_fields,
     with_update_rejected,
 )
+from federate.status.storing import with_claim_words
+from federate.status.unmirrored import failed_status, pretended_status
 from federate.status.writing import HubWrite, plan_hub_write
 
 HELD_AGAIN = timedelta(seconds=60)
@@ -123,9 +133,7 @@ def plan_pod(view: PodView, rules: PlanRules) -> Step:
         return _plan_ending(view, rules, hub_pod, mirror)
     if is_terminal(hub_pod):
         return _plan_terminal(view, mirror)
-    if mirror is not None:
-        return _plan_mirrored(view, rules, hub_pod, mirror)
-    return _plan_missing(view, rules, hub_pod, predecessor)
+    return _plan_living(view, rules, hub_pod, mirror, predecessor)
 
 
 def _sort_mirrors(
@@ -136,8 +144,7 @@ def _sort_mirrors(
     Of several own mirrors (a changed namespace strategy, a late create) the one to act on comes
     first: a live one that is not on record, then any live one.
     """
-    record = record_of(hub_pod)
-    recorded = record.mirror_uid if record is not None else ""
+    recorded = _recorded_uid(hub_pod)
     own: list[JsonObject] = []
     predecessors: list[JsonObject] = []
     for mirror in sorted(view.mirrors, key=key_of):
@@ -239,7 +246,7 @@ def _plan_ending_mirror(
     if not view.target_reachable:
         return Nothing(reason=_SILENT)
     if not is_terminal(hub_pod):
-        status = _projected(rules, hub_pod, mirror)
+        status = _projected(view, rules, hub_pod, mirror)
         write = _write(view, hub_pod, status=status)
         if write is not None:
             return WriteHubPod(reason="status while ending", lane=Lane.STATUS, write=write)
@@ -264,11 +271,34 @@ def _plan_terminal(view: PodView, mirror: JsonObject | None) -> Step:
     return DeleteMirror(reason="its hub pod is terminal", mirror=mirror, grace_seconds=None)
 
 
-def _plan_mirrored(
-    view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
+def _plan_living(
+    view: PodView,
+    rules: PlanRules,
+    hub_pod: JsonObject,
+    mirror: JsonObject | None,
+    predecessor: JsonObject | None,
 ) -> Step:
     record = record_of(hub_pod)
-    recorded = record.mirror_uid if record is not None else ""
+    if record is not None and record.mirror_uid and record.mirror_uid == view.taken_back:
+        return _plan_off_record(view, hub_pod, record)
+    if mirror is not None:
+        return _plan_mirrored(view, rules, hub_pod, mirror, predecessor)
+    return _plan_missing(view, rules, hub_pod, predecessor)
+
+
+def _recorded_uid(hub_pod: JsonObject) -> str:
+    record = record_of(hub_pod)
+    return record.mirror_uid if record is not None else ""
+
+
+def _plan_mirrored(
+    view: PodView,
+    rules: PlanRules,
+    hub_pod: JsonObject,
+    mirror: JsonObject,
+    predecessor: JsonObject | None,
+) -> Step:
+    recorded = _recorded_uid(hub_pod)
     if recorded and recorded != uid_of(mirror):
         return _plan_second_run(view, mirror)
     if is_terminating(mirror) and not recorded and is_gated(mirror):
@@ -282,9 +312,12 @@ def _plan_mirrored(
         return ending
     if not view.target_reachable:
         return Nothing(reason=_SILENT)
-    if not recorded:
-        return _plan_recording(view, rules, hub_pod, mirror)
-    return _plan_recorded(view, rules, hub_pod, mirror)
+    if is_found(mirror, view.created):
+        doubt = _plan_found(view, rules, hub_pod, mirror, predecessor)
+        if doubt is not None:
+            return doubt
+    plan_known = _plan_recorded if recorded else _plan_recording
+    return plan_known(view, rules, hub_pod, mirror)
 
 
 def _plan_recorded(
@@ -320,7 +353,7 @@ def _mirrored_write(
     told: Refusal | None = None,
 ) -> HubWrite | None:
     """Write the mirror's status, and what `told` says of changes that are `refused`."""
-    status, now = _projected(rules, hub_pod, mirror), format_instant(view.now)
+    status, now = _projected(view, rules, hub_pod, mirror), format_instant(view.now)
     if dropped:
         status = with_dropped_fields(status, message=_told_dropped(rules, dropped), now=now)
     if told is not None:
@@ -340,21 +373,35 @@ def _mirrored_write(
     )
 
 
-def _projected(rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject) -> JsonDict:
-    words = rules.render.words(hub_pod, key_of(mirror).namespace)
-    return project_status(hub_pod, mirror, rules.addresses, words)
+def _projected(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
+) -> JsonDict:
+    words = rules.render.words_of(hub_pod, mirror)
+    status = project_status(hub_pod, mirror, _addresses(view, rules), words)
+    now = format_instant(view.now)
+    status = with_claim_words(status, hub_pod, mirror, said=view.claim_words, now=now)
+    return with_hub_images(status, spec_of(hub_pod), rules.render.policy.images)
 
 
 def _final(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> JsonDict:
     last_state = view.last_state
-    namespace = key_of(last_state).namespace if last_state is not None else ""
-    return final_status(
+    words = rules.render.words(hub_pod, "")
+    if last_state is not None:
+        words = rules.render.words_of(hub_pod, last_state)
+    status = final_status(
         hub_pod,
         last_state,
-        rules.addresses,
+        _addresses(view, rules),
         now=format_instant(view.now),
-        words=rules.render.words(hub_pod, namespace),
+        words=words,
     )
+    return with_hub_images(status, spec_of(hub_pod), rules.render.policy.images)
+
+
+def _addresses(view: PodView, rules: PlanRules) -> Addresses:
+    if view.addresses is None:
+        return rules.addresses
+    return replace(rules.addresses, decision=view.addresses)
 
 
 def _told_dropped(rules: PlanRules, dropped: Sequence[str]) -> str:
@@ -365,9 +412,8 @@ def _plan_recording(
     view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
 ) -> Step:
     """A mirror that is not on record: made just now, or by a process that died (C20)."""
-    # What it names by the target's own names was shared when it was made.
-    as_made = rules.render.sharing(names_used(mirror))
-    lost = dropped_fields(gated_spec(hub_pod, as_made), spec_of(mirror))
+    sent = _sent_for(view, rules, hub_pod, mirror)
+    lost = dropped_fields(sent, spec_of(mirror)) if sent is not None else ()
     dropped = [field.path for field in lost]
     weaker = [field.path for field in lost if field.weakens]
     # One that has a node may have run: of a process that died, or from before the hub's restore.
@@ -389,6 +435,81 @@ def _plan_recording(
         if dropped
         else None,
     )
+
+
+def _sent_for(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, mirror: JsonObject
+) -> JsonObject | None:
+    """Return the spec that was sent for a mirror; None where it is not what would be sent now."""
+    if view.created is not None and view.created.uid == uid_of(mirror):
+        return view.created.spec
+    origin = origin_of(mirror)
+    if origin is None or view.claim_names is None:
+        return None
+    shared = view.shared.get(key_of(mirror).namespace)
+    looks = looks_of(
+        hub_pod,
+        origin=origin,
+        rules=rules.render.sharing(shared),
+        claim_names=view.claim_names,
+    )
+    return looks.spec if looks.are_those_of(mirror) else None
+
+
+def _plan_found(
+    view: PodView,
+    rules: PlanRules,
+    hub_pod: JsonObject,
+    mirror: JsonObject,
+    predecessor: JsonObject | None,
+) -> Step | None:
+    """Judge a mirror that never ran, made by nobody knows whom, as if it were to be made now.
+
+    Whoever led before made it, or sent its create, however late that arrives. Since then the policy
+    may have become stricter, or an object that was shared was taken back (C26, C30, C70). None
+    where it may be let go.
+    """
+    key = key_of(mirror)
+    if key != view.mirror_key:
+        return _plan_taking_back(view, mirror, "its place is another by today's rules")
+    refusal = _why_not(view, rules, hub_pod, key, predecessor)
+    if refusal is None and view.hold is not None and view.hold.blocked is not None:
+        refusal = companion_refusal(view.hold.blocked)
+    if refusal is not None:
+        return _plan_taking_back(view, mirror, f"its pod gets none now: {refusal.reason}")
+    if view.anchor is not AnchorState.PRESENT:
+        return PrepareGround(reason="the anchor is not known yet")
+    needs = _plan_needs(view, rules, hub_pod, key)
+    if needs is not None:
+        return needs
+    if _sent_for(view, rules, hub_pod, mirror) is None:
+        return _plan_taking_back(view, mirror, "it would be made otherwise now")
+    return None
+
+
+def _plan_taking_back(view: PodView, mirror: JsonObject, why: str) -> Step:
+    """Delete a mirror as it was looked at: where that succeeds, it never ran.
+
+    If a late request of a former leader lets it go before, it runs, and is left alone.
+    """
+    if not view.hub_pod_fresh:
+        return LookUpHubPod(reason=f"a mirror that never ran; {why}: by the newest hub pod too?")
+    return DeleteMirror(
+        reason=f"it never ran, and {why}", mirror=mirror, grace_seconds=None, as_seen=True
+    )
+
+
+def _plan_off_record(view: PodView, hub_pod: JsonObject, record: MirrorRecord) -> Step:
+    """The mirror on record was taken back, and surely never ran: what is left is an intent.
+
+    A process that dies before this write leaves a record whose mirror is gone. Nobody can tell then
+    whether it ran, and the hub pod is lost: its owner replaces it.
+    """
+    intent = replace(record, mirror_uid="", intended_at=format_instant(view.now))
+    write = _write(view, hub_pod, record=intent)
+    if write is None:
+        return Nothing(reason="the hub does not let the record go: no other mirror may be made")
+    return WriteHubPod(reason="its mirror was taken back unused", lane=Lane.DELETE, write=write)
 
 
 def _plan_second_run(view: PodView, mirror: JsonObject) -> Step:
@@ -485,7 +606,7 @@ def _plan_ended_unseen(
     doubt = _plan_end_in_doubt(view, last_state)
     if doubt is not None:
         return doubt
-    status = _projected(rules, hub_pod, last_state)
+    status = _projected(view, rules, hub_pod, last_state)
     write = _write(view, hub_pod, status=status)
     if write is None:
         return None
@@ -532,10 +653,25 @@ def _plan_create(
         return _plan_waiting(view, hub_pod, unmapped)
     refusal = _why_not(view, rules, hub_pod, key, predecessor)
     if refusal is not None:
-        return _plan_waiting(view, hub_pod, refusal)
+        return _plan_refused(view, rules, hub_pod, refusal)
     if view.anchor is not AnchorState.PRESENT:
         return PrepareGround(reason="the target namespace or its anchor is not there yet")
     return _plan_on_ground(view, rules, hub_pod, key, record)
+
+
+def _plan_refused(view: PodView, rules: PlanRules, hub_pod: JsonObject, refusal: Refusal) -> Step:
+    """Wait and say why, but where the target's operator wants it otherwise (C26)."""
+    fails = rules.render.policy.on_refusal is OnRefusal.FAIL
+    if refusal.reason == PodReason.NOT_RUN_HERE:
+        return _plan_told(view, hub_pod, refusal, pretended_status)
+    if refusal.reason != PodReason.POLICY_REFUSED or not fails:
+        return _plan_waiting(view, hub_pod, refusal)
+    if view.fail_wait_seconds > 0:
+        step = _plan_waiting(view, hub_pod, refusal)
+        again_at = view.now + timedelta(seconds=view.fail_wait_seconds)
+        return replace(step, again_at=again_at) if isinstance(step, Nothing) else step
+    step = _plan_told(view, hub_pod, refusal, failed_status)
+    return replace(step, fails=True) if isinstance(step, WriteHubPod) else step
 
 
 def _plan_on_ground(
@@ -559,12 +695,21 @@ def _plan_on_ground(
             return Nothing(reason="the hub does not keep the intent: nothing may be created")
         return WriteHubPod(reason="intent before deed", lane=Lane.SYNC, write=write, intent=intent)
     # Only now: the intent is written while companions come.
-    if hold is not None:
-        return _plan_coming(view, rules, hub_pod, hold)
-    if key.namespace not in view.shared and names_objects(spec_of(hub_pod), rules.render):
+    needs = _plan_needs(view, rules, hub_pod, key)
+    return needs if needs is not None else CreateMirror(reason="the hub pod has no mirror")
+
+
+def _plan_needs(
+    view: PodView, rules: PlanRules, hub_pod: JsonObject, key: ObjectKey
+) -> Step | None:
+    """Wait for what a new mirror names, and ask how; None where both are done."""
+    if view.hold is not None:
+        return _plan_coming(view, rules, hub_pod, view.hold)
+    travelling = travelling_pod(hub_pod, rules.render.policy)
+    if key.namespace not in view.shared and names_objects(spec_of(travelling), rules.render):
         reason = "does the target share what the pod names?"
         return LookUpShared(reason=reason, namespace=key.namespace)
-    return CreateMirror(reason="the hub pod has no mirror")
+    return None
 
 
 def _plan_coming(view: PodView, rules: PlanRules, hub_pod: JsonObject, hold: Hold) -> Step:
@@ -596,10 +741,14 @@ def _why_not(
         hub_pod,
         mirror_key=key,
         rules=rules.render,
+        target_name=rules.target_name,
         allow_system_namespaces=rules.allow_system_namespaces,
     )
     if refusal is not None:
         return refusal
+    if view.network_refusal is not None:
+        blocked = view.network_refusal
+        return Refusal(reason=blocked.reason, message=blocked.message)
     if view.leaving:
         node_name = node_name_of(hub_pod)
         return Refusal(
@@ -609,28 +758,16 @@ def _why_not(
             f"annotate node {node_name} {LEAVING_ANNOTATION}-, and kubectl uncordon {node_name}",
         )
     if view.anchor is AnchorState.GONE:
-        return Refusal(
-            reason=PodReason.UNINSTALLED,
-            message=f"federate was uninstalled from namespace {key.namespace} of "
-            f"{rules.target_name} (its anchor was deleted there); an operator must confirm",
-        )
+        return uninstalled_refusal(rules.target_name, key.namespace)
     if predecessor is not None:
-        return Refusal(
-            reason=PodReason.PREDECESSOR_TERMINATING,
-            message=f"the mirror of an earlier pod of this name still ends in {rules.target_name}",
-        )
+        return predecessor_refusal(rules.target_name)
     return _why_not_now(view, rules, hub_pod)
 
 
 def _why_not_now(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> Refusal | None:
     """What the target answered before, or does not answer now."""
-    if view.occupant:
-        return Refusal(
-            reason=PodReason.NAME_TAKEN,
-            message=f"a pod {view.mirror_key} that is not this virtual node's exists in "
-            f"{rules.target_name}; federate does not touch it. Remove or rename it there, or "
-            "rename this pod",
-        )
+    if view.occupant and view.mirror_key is not None:
+        return name_taken_refusal(rules.target_name, view.mirror_key)
     if view.weakened_by:
         return weakened_refusal(rules.target_name, view.weakened_by)
     if not view.target_reachable:
@@ -641,9 +778,15 @@ def _why_not_now(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> Refusa
     return None
 
 
-def _plan_waiting(view: PodView, hub_pod: JsonObject, refusal: Refusal) -> Step:
+def _plan_waiting(view: PodView, hub_pod: JsonObject, refusal: Refusal) -> Nothing | WriteHubPod:
     """Stay Pending and say why: Failed would make a ReplicaSet replace it without delay (C26)."""
-    status = waiting_status(
+    return _plan_told(view, hub_pod, refusal, waiting_status)
+
+
+def _plan_told(
+    view: PodView, hub_pod: JsonObject, refusal: Refusal, status_of: Callable[..., JsonDict]
+) -> Nothing | WriteHubPod:
+    status = status_of(
         hub_pod, reason=refusal.reason, message=refusal.message, now=format_instant(view.now)
     )
     write = _write(view, hub_pod, status=status)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from time import monotonic
 from typing import Protocol
 
 from federate.cluster.port import ClusterPort
 from federate.cluster.store import Change, Store
 from federate.companions.holding import Hold
 from federate.companions.keys import Kind
+from federate.companions.steps import Blocked
 from federate.flow.ratebound import RateBound
 from federate.mirror.ground import Ground
 from federate.mirror.refusal import Refusal
-from federate.mirror.steps import RefusedChange
+from federate.mirror.steps import Created, RefusedChange
 from federate.model.marks import (
     Origin,
     origin_of,
@@ -25,6 +27,9 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.pods import is_gated
+from federate.model.resources import Resource
+from federate.policy.turns import FailingTurns
+from federate.services.addresses import AddressDecision
 
 REFUSED_AGAIN_SECONDS = 5.0
 """How long after its first refusal a change is tried again; it doubles each time."""
@@ -51,10 +56,46 @@ class EventSink(Protocol):
         """Note one Event; repeats are aggregated."""
 
 
+class ObjectEventSink(Protocol):
+    """Where Events about other objects of the hub go; never blocks, never fails."""
+
+    def event(
+        self,
+        resource: Resource,
+        regarding: JsonObject,
+        *,
+        reason: str,
+        note: str,
+        action: str,
+        warning: bool = True,
+    ) -> None:
+        """Note one Event; repeats are aggregated."""
+
+
+class Untold:
+    """An `ObjectEventSink` that tells nobody."""
+
+    def event(
+        self,
+        resource: Resource,
+        regarding: JsonObject,
+        *,
+        reason: str,
+        note: str,
+        action: str,
+        warning: bool = True,
+    ) -> None:
+        """Do nothing."""
+
+
 async def _nothing_shared(
     _hub_pod: JsonObject, _target_namespace: str
 ) -> frozenset[tuple[Kind, str]]:
     return frozenset()
+
+
+def _no_claims(_hub_pod: JsonObject, _target_namespace: str) -> Mapping[str, str]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +130,21 @@ class PodPorts:
     hold: Callable[[JsonObject, str], Hold | None] = lambda hub_pod, target_namespace: None
     """What a hub pod's mirror, made in that namespace, would have to wait for; whoever brings it
     wakes the pod."""
+    turns: FailingTurns = field(default_factory=lambda: FailingTurns(monotonic))
+    """Whose turn it is to fail, where refused pods do."""
     shared: Callable[[JsonObject, str], Awaitable[frozenset[tuple[Kind, str]]]] = _nothing_shared
     """Which objects of a target namespace its people let a hub pod name as they are; raises
     ClusterError."""
+    claim_names: Callable[[JsonObject, str], Mapping[str, str] | None] = _no_claims
+    """The claims of a target namespace by the volumes of a hub pod that are claims; None where one
+    of them has none (any more): then `hold` says why."""
+    network_refusal: Callable[[JsonObject], Blocked | None] = lambda hub_pod: None
+    """Which NetworkPolicies of the hub keep a pod from being mirrored; the pod is woken when that
+    may have changed."""
+    addresses: Callable[[], AddressDecision | None] = lambda: None
+    """Which addresses of mirrors are shown, as it is decided now; None: as the rules say."""
+    claim_words: Callable[[JsonObject], str] = lambda hub_pod: ""
+    """What the target says of a hub pod's claims that have no storage; "" for nothing."""
 
 
 @dataclass(slots=True)
@@ -100,6 +153,10 @@ class PodMemory:
 
     intended_at: str = ""
     """When the intent of this process was written, as it stands on record."""
+    created: Created | None = None
+    """The mirror of its own making, until it is let go."""
+    taken_back: str = ""
+    """The uid of a mirror that it deleted as it had never run."""
     last_state: JsonObject | None = None
     """The mirror as it was last seen before it vanished."""
     held_since: datetime | None = None
@@ -123,6 +180,12 @@ class PodMemory:
         before, at = self.made.get(kind, ("", now))
         self.made[kind] = (change, now)
         return before == change and now - at < timedelta(seconds=REFUSED_AGAIN_CAP_SECONDS)
+
+    def note_taken_back(self, mirror_uid: str) -> None:
+        """Remember that a mirror is gone and never ran: whatever its watch said, it is no loss."""
+        self.taken_back = mirror_uid
+        if self.last_state is not None and uid_of(self.last_state) == mirror_uid:
+            self.last_state = None
 
     def note_refused(self, kind: str, fingerprint: str, refusal: Refusal, *, now: datetime) -> None:
         """Remember that a change was refused, and when it is to be tried again."""
@@ -186,7 +249,10 @@ class PodMemories:
             return
         record = record_of(hub_pod)
         recorded = record.mirror_uid if record is not None else ""
+        memory = self.peek(origin.pod_uid)
+        if memory.taken_back == uid_of(mirror):
+            return
         never_ran = is_gated(mirror) and is_gated(last)
-        taken_back = bool(self.peek(origin.pod_uid).weakened_by)
+        taken_back = bool(memory.weakened_by)
         if recorded == uid_of(mirror) or not (recorded or never_ran or taken_back):
             self.of(origin.pod_uid).last_state = last

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import assert_never
 
+from federate.claims.places import volume_refusals
 from federate.companions.holding import Hold
 from federate.companions.keys import Kind
 from federate.companions.references import references_of, unsupported_of
 from federate.companions.steps import Blocked
+from federate.companions.words import Words
 from federate.errors import (
     ClusterError,
+    Conflict,
     Forbidden,
     NotFound,
     Rejected,
     ServerFault,
     Throttled,
+    Unauthorized,
     Unreachable,
 )
 from federate.mirror.render import RenderRules
@@ -24,6 +30,8 @@ from federate.model.naming import SYSTEM_NAMESPACES
 from federate.model.objects import JsonObject, ObjectKey, spec_of
 from federate.model.pods import is_daemonset_pod
 from federate.model.reasons import PodReason
+from federate.policy.rules import DaemonSetMode
+from federate.policy.verdict import Violation, refusal_words, refusals_of, travelling_pod
 
 _BROUGHT = tuple(f'{kind} "' for kind in Kind)
 _TOKEN = "a service account token"  # noqa: S105 (words)
@@ -42,6 +50,7 @@ def refusal_of(
     *,
     mirror_key: ObjectKey,
     rules: RenderRules,
+    target_name: str,
     allow_system_namespaces: bool = False,
 ) -> Refusal | None:
     """Refuse what must not, or cannot yet, run in a target; None where nothing speaks against."""
@@ -51,18 +60,52 @@ def refusal_of(
             message="the pod carries federate's marks: a mirror is never mirrored again. "
             "Remove the labels federate.dev/… from the pod or its template",
         )
-    if is_daemonset_pod(hub_pod):
-        return Refusal(
-            reason=PodReason.DAEMONSET_NOT_MIRRORED,
-            message="DaemonSet pods are not run in targets. Keep the DaemonSet off the virtual "
-            "node with a node affinity: type NotIn virtual-kubelet",
-        )
+    daemon = _daemon_refusal(rules.policy.daemon_sets) if is_daemonset_pod(hub_pod) else None
+    if daemon is not None:
+        return daemon
     if mirror_key.namespace in SYSTEM_NAMESPACES and not allow_system_namespaces:
         return Refusal(
             reason=PodReason.SYSTEM_NAMESPACE_REFUSED,
             message=f"pods are not run in the target's system namespace {mirror_key.namespace}",
         )
-    needs = needs_of(spec_of(hub_pod), rules)
+    forbidden = refusals_of(hub_pod, rules.policy)
+    if forbidden:
+        return policy_refusal(forbidden, target_name)
+    unlent = volume_refusals(hub_pod, rules.claims, target_name=target_name)
+    if unlent:
+        return companion_refusal(unlent[0])
+    return _needs_refusal(hub_pod, rules)
+
+
+def policy_refusal(forbidden: Sequence[Violation], target_name: str) -> Refusal:
+    """Say what the target's operator refuses of a pod, or of a part of one."""
+    return Refusal(
+        reason=PodReason.POLICY_REFUSED, message=refusal_words(tuple(forbidden), target_name)
+    )
+
+
+def _daemon_refusal(mode: DaemonSetMode) -> Refusal | None:
+    match mode:
+        case DaemonSetMode.MIRROR:
+            return None
+        case DaemonSetMode.PRETEND:
+            return Refusal(
+                reason=PodReason.NOT_RUN_HERE,
+                message="DaemonSet pods are not run in targets: this one is taken for ready, so "
+                "that roll-outs go on (policy.daemonSets is pretend)",
+            )
+        case DaemonSetMode.PENDING:
+            return Refusal(
+                reason=PodReason.DAEMONSET_NOT_MIRRORED,
+                message="DaemonSet pods are not run in targets. Keep the DaemonSet off the virtual "
+                "node with a node affinity: type NotIn virtual-kubelet",
+            )
+        case _:
+            assert_never(mode)
+
+
+def _needs_refusal(hub_pod: JsonObject, rules: RenderRules) -> Refusal | None:
+    needs = needs_of(spec_of(travelling_pod(hub_pod, rules.policy)), rules)
     if needs:
         return Refusal(
             reason=PodReason.COMPANION_MISSING,
@@ -90,7 +133,12 @@ def needs_of(spec: JsonObject, rules: RenderRules) -> tuple[str, ...]:
     """
     brings_tokens = rules.brings_tokens
     found = set(
-        unsupported_of(spec, brings_tokens=brings_tokens, travelling_tokens=rules.travelling_tokens)
+        unsupported_of(
+            spec,
+            brings_tokens=brings_tokens,
+            travelling_tokens=rules.travelling_tokens,
+            travelling_claims=rules.claims.are_made,
+        )
     )
     if rules.scope is None:
         references = references_of(spec, brings_tokens=brings_tokens)
@@ -129,6 +177,32 @@ def unmapped_refusal(target_name: str, namespace: str) -> Refusal:
     )
 
 
+def uninstalled_refusal(target_name: str, namespace: str) -> Refusal:
+    """Say that somebody took federate's anchor out of the target namespace."""
+    return Refusal(
+        reason=PodReason.UNINSTALLED,
+        message=f"federate was uninstalled from namespace {namespace} of {target_name} (its anchor "
+        "was deleted there); an operator must confirm",
+    )
+
+
+def predecessor_refusal(target_name: str) -> Refusal:
+    """Say that an earlier pod's mirror has the name, and goes."""
+    return Refusal(
+        reason=PodReason.PREDECESSOR_TERMINATING,
+        message=f"the mirror of an earlier pod of this name still ends in {target_name}",
+    )
+
+
+def name_taken_refusal(target_name: str, key: ObjectKey) -> Refusal:
+    """Say that a stranger's pod has the name."""
+    return Refusal(
+        reason=PodReason.NAME_TAKEN,
+        message=f"a pod {key} that is not this virtual node's exists in {target_name}; federate "
+        "does not touch it. Remove or rename it there, or rename this pod",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateFailure:
     """What a failed create means: what the hub pod says, and whether waiting alone may heal it."""
@@ -137,21 +211,60 @@ class CreateFailure:
     slow: bool = False
     """Only a person or another controller changes the outcome: retry at minutes' pace."""
 
+    def in_words(self, words: Words) -> CreateFailure:
+        """Put the target's words into the hub's: users do not know what companions are called."""
+        refusal = replace(self.refusal, message=words(self.refusal.message))
+        return replace(self, refusal=refusal)
 
-# 403 stands for very different things; the server's text is all there is to tell them apart.
-_FORBIDDEN_TEXTS: tuple[tuple[str, str, bool], ...] = (
-    ("exceeded quota", PodReason.QUOTA_EXCEEDED, True),
-    ("violates podsecurity", PodReason.POD_SECURITY_REFUSED, True),
-    ("is being terminated", PodReason.NAMESPACE_TERMINATING, False),
-    ("service account", PodReason.SERVICE_ACCOUNT_MISSING, False),
-    ("serviceaccount", PodReason.SERVICE_ACCOUNT_MISSING, False),
-    ("usage per", PodReason.LIMIT_RANGE_REFUSED, True),
-    ("admission webhook", PodReason.ADMISSION_DENIED, True),
+
+_BY_WORDS: tuple[tuple[re.Pattern[str], PodReason, bool], ...] = (
+    (
+        re.compile(r'admission webhook "[^"]*" denied the request'),
+        PodReason.ADMISSION_DENIED,
+        True,
+    ),
+    (re.compile(r"admissionpolicy '[^']*' with binding '"), PodReason.ADMISSION_DENIED, True),
+    (re.compile(r'failed calling webhook "'), PodReason.ADMISSION_FAILED, False),
 )
+"""Of answers with any status: a webhook or a policy chooses its own, and may say anything, so that
+these come first."""
+
+_FORBIDDEN_TEXTS: tuple[tuple[re.Pattern[str], PodReason, bool], ...] = (
+    (re.compile(r'user "[^"]*" cannot '), PodReason.FORBIDDEN, False),
+    (re.compile(r"exceeded quota|failed quota|insufficient quota"), PodReason.QUOTA_EXCEEDED, True),
+    (re.compile(r"status unknown for quota"), PodReason.QUOTA_EXCEEDED, False),
+    (re.compile(r"violates podsecurity"), PodReason.POD_SECURITY_REFUSED, True),
+    (
+        re.compile(r"is being terminated|anchor is still being removed"),
+        PodReason.NAMESPACE_TERMINATING,
+        False,
+    ),
+    (re.compile(r"usage per|limit to request ratio per"), PodReason.LIMIT_RANGE_REFUSED, True),
+    (
+        re.compile(
+            r'looking up service ?account|service ?account "[^"]*" not found'
+            r"|service account is not there"  # ours: see ground
+        ),
+        PodReason.SERVICE_ACCOUNT_MISSING,
+        False,
+    ),
+    (
+        re.compile(r'no priorityclass with name|runtimeclass "[^"]*" not found'),
+        PodReason.CLASS_MISSING,
+        True,
+    ),
+    (re.compile(r"is forbidden: "), PodReason.ADMISSION_DENIED, True),
+)
+"""403 stands for very different things; the server's text is all there is to tell them apart.
+
+First the authorizer's, whose user may be called `system:serviceaccount:…`; last what any other
+admission plugin says. What is none of these was not said by an API server."""
 
 
 _ANSWERS: tuple[tuple[type[ClusterError], PodReason, bool], ...] = (
     (NotFound, PodReason.NAMESPACE_MISSING, False),
+    (Conflict, PodReason.TARGET_BUSY, False),
+    (Unauthorized, PodReason.FORBIDDEN, False),
     (Rejected, PodReason.MIRROR_INVALID, True),
 )
 
@@ -162,10 +275,15 @@ def create_failure_of(error: ClusterError, *, target_name: str) -> CreateFailure
     if isinstance(error, Unreachable):
         message = f"{target_name} does not answer; the pod starts when it does"
         return _failure(PodReason.TARGET_UNREACHABLE, message)
+    by_words = _read(_BY_WORDS, error)
+    if by_words is not None:
+        reason, slow = by_words
+        return _failure(reason, words, slow=slow)
     if isinstance(error, Throttled):
         return _failure(PodReason.TARGET_BUSY, f"{target_name} asks to wait")
     if isinstance(error, Forbidden):
-        return _forbidden(error.detail.lower(), words)
+        reason, slow = _read(_FORBIDDEN_TEXTS, error) or (PodReason.FORBIDDEN, False)
+        return _failure(reason, words, slow=slow)
     for kind, reason, slow in _ANSWERS:
         if isinstance(error, kind):
             return _failure(reason, words, slow=slow)
@@ -205,7 +323,8 @@ def update_refusal_of(error: ClusterError, *, target_name: str, what: str) -> Re
         message = f"{target_name} cannot change {what} of a pod that exists: {error.detail}"
         return Refusal(reason=PodReason.UPDATE_NOT_SUPPORTED, message=message)
     if isinstance(error, ServerFault) and error.status == _INTERNAL_ERROR:
-        return Refusal(reason=PodReason.TARGET_ERROR, message=f"the change of {what}: {words}")
+        reason, _ = _read(_BY_WORDS, error) or (PodReason.TARGET_ERROR, False)
+        return Refusal(reason=reason, message=f"the change of {what}: {words}")
     if isinstance(error, (Rejected, Forbidden)):
         message = f"the change of {what} was refused; {words}"
         return Refusal(reason=PodReason.UPDATE_REJECTED, message=message)
@@ -256,11 +375,12 @@ def weakened_debugger_refusal(fields: Mapping[str, Sequence[str]]) -> Refusal:
     )
 
 
-def _forbidden(text: str, words: str) -> CreateFailure:
-    for part, reason, slow in _FORBIDDEN_TEXTS:
-        if part in text:
-            return _failure(reason, words, slow=slow)
-    return _failure(PodReason.FORBIDDEN, words)
+def _read(
+    table: Sequence[tuple[re.Pattern[str], PodReason, bool]], error: ClusterError
+) -> tuple[PodReason, bool] | None:
+    """Find what a server's words stand for; None where the table does not know them."""
+    text = error.detail.lower()
+    return next(((reason, slow) for words, reason, slow in table if words.search(text)), None)
 
 
 def _failure(reason: str, message: str, *, slow: bool = False) -> CreateFailure:

@@ -10,6 +10,7 @@ hub pod instead of the mirror's (C32).
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,9 @@ from typing import Any, Protocol
 
 import orjson
 
+from federate.claims.places import with_claims
+from federate.claims.rules import ClaimRules
+from federate.claims.words import mirror_words
 from federate.companions.downward import facts_read, with_hub_facts
 from federate.companions.keys import Kind
 from federate.companions.places import CONTAINERS
@@ -30,6 +34,7 @@ from federate.mirror.applied import (
     record_annotations,
 )
 from federate.model.marks import (
+    MADE_AS_ANNOTATION,
     MANAGED_KEYS_ANNOTATION,
     PREFIX,
     RECORDED_GATE,
@@ -43,6 +48,8 @@ from federate.model.objects import (
     ObjectKey,
     annotations_of,
     copied,
+    fingerprint_of,
+    key_of,
     labels_of,
     metadata_of,
     spec_of,
@@ -50,12 +57,23 @@ from federate.model.objects import (
 )
 from federate.model.pods import (
     NODE_TYPE_LABEL,
-    VIRTUAL_NODE_TAINT_KEY,
     VIRTUAL_NODE_TYPE,
     admission_token_volumes,
     is_token_mount,
 )
 from federate.patch.document import STRATEGIC, PatchBody
+from federate.policy.placing import travelling_selector, travelling_term
+from federate.policy.rules import PolicyRules
+from federate.policy.verdict import (
+    applied,
+    applied_annotations,
+    applied_debugger,
+    applied_labels,
+    applied_tolerations,
+    asked_spec,
+    is_travelling_key,
+)
+from federate.services.dns import DnsRules, with_dns
 
 NEVER_TRAVELS: Mapping[str, str] = {
     "nodeName": "names a node of the hub",
@@ -66,19 +84,18 @@ NEVER_TRAVELS: Mapping[str, str] = {
     "schedulingGates": "were opened on the hub before the pod was bound",
     "serviceAccountName": "names an identity of the hub",
     "serviceAccount": "the deprecated twin of serviceAccountName",
-    "priorityClassName": "names a class of the hub",
-    "runtimeClassName": "names a class of the hub",
-    "schedulerName": "names a scheduler of the hub",
     "ephemeralContainers": "are added through their own subresource; a create with them is refused",
     "workloadRef": "names a Workload object of the hub (1.35)",
     "schedulingGroup": "names a PodGroup object of the hub",
 }
 """Fields of a hub pod's spec that stay behind, with the reason."""
 
-KEPT_NODE_KEYS = frozenset({"kubernetes.io/os", "kubernetes.io/arch"})
-"""Node label keys that mean the same in every cluster; selectors on others stay behind."""
+NEVER_FLOWS = "kubectl.kubernetes.io/last-applied-configuration"
+"""The pod as somebody wrote it on the hub: as large as the pod, and of no use in the target."""
 
 HOSTNAME_LIMIT = 63
+
+NO_CLAIMS: Mapping[str, str] = {}
 
 NOT_VIRTUAL: JsonObject = {
     "key": NODE_TYPE_LABEL,
@@ -115,13 +132,11 @@ class RenderRules:
     shared: frozenset[tuple[Kind, str]] = frozenset()
     """Objects of the target that hub pods may use, by their own names."""
     identity: Identity | None = None
-    taint_keys: frozenset[str] = frozenset({VIRTUAL_NODE_TAINT_KEY})
-    kept_node_keys: frozenset[str] = KEPT_NODE_KEYS
+    policy: PolicyRules = field(default_factory=PolicyRules)
+    claims: ClaimRules = field(default_factory=ClaimRules)
+    dns: DnsRules = field(default_factory=DnsRules)
     keeps_names: bool = True
     """A mirror has its hub pod's name: what a kubelet makes of the name may be left to it."""
-    denied_metadata_prefixes: Sequence[str] = field(
-        default=("kubectl.kubernetes.io/last-applied-configuration",)
-    )
 
     @property
     def brings_tokens(self) -> bool:
@@ -135,7 +150,7 @@ class RenderRules:
 
     def flows(self, key: str) -> bool:
         """Tell whether a label or annotation of that key is on the mirror as on the hub pod."""
-        return not key.startswith((PREFIX, *self.denied_metadata_prefixes))
+        return is_travelling_key(key, self.policy) and not is_own_key(key)
 
     def sharing(self, shared: frozenset[tuple[Kind, str]] | None) -> RenderRules:
         """Return the same rules, by which these objects of the target keep their names, too."""
@@ -153,6 +168,12 @@ class RenderRules:
             brings_tokens=self.brings_tokens,
         )
 
+    def words_of(self, hub_pod: JsonObject, mirror: JsonObject) -> Words:
+        """Return the same for a mirror that is known: it names its claims itself."""
+        companions = self.words(hub_pod, key_of(mirror).namespace)
+        claims = mirror_words(hub_pod, mirror)
+        return lambda text: claims(companions(text))
+
 
 def render_mirror(
     hub_pod: JsonObject,
@@ -161,32 +182,73 @@ def render_mirror(
     mirror: ObjectKey,
     anchor: JsonObject,
     rules: RenderRules,
+    claim_names: Mapping[str, str] = NO_CLAIMS,
 ) -> JsonDict:
     """Render the mirror pod; `anchor` becomes its controller, so nothing else can adopt it.
+
+    `claim_names` are the target's claims by the volumes of the pod that are some.
 
     It is born gated: it waits until its uid is on record, so that a create which arrives late, or
     a second time, never runs (C20, C70).
     """
-    labels, annotations = flowing_metadata(hub_pod, rules)
-    spec = gated_spec(hub_pod, rules)
-    own_annotations = {
-        **origin.annotations(),
-        **facts_read(spec, hub_pod, rules.flows),
-        MANAGED_KEYS_ANNOTATION: format_managed_keys(labels, annotations),
-        **_creation_record(hub_pod, rules),
-    }
+    looks = looks_of(hub_pod, origin=origin, rules=rules, claim_names=claim_names)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "namespace": mirror.namespace,
             "name": mirror.name,
-            "labels": {**labels, **origin.labels()},
-            "annotations": {**annotations, **own_annotations},
+            "labels": looks.labels,
+            "annotations": {**looks.annotations, MADE_AS_ANNOTATION: looks.fingerprint},
             "ownerReferences": [owner_reference(anchor)],
         },
-        "spec": spec,
+        "spec": looks.spec,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """All of a new mirror that hub pod and rules decide: place and owner come on top."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    spec: JsonDict
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells mirrors apart that were made by other rules, or of another state of the hub pod.
+
+        The whole hash: hub users choose most of what goes into it.
+        """
+        text = fingerprint_of([self.labels, self.annotations, self.spec])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def are_those_of(self, mirror: JsonObject) -> bool:
+        """Tell whether a mirror was made as this; what became of it since does not count."""
+        return annotations_of(mirror).get(MADE_AS_ANNOTATION) == self.fingerprint
+
+
+def looks_of(
+    hub_pod: JsonObject,
+    *,
+    origin: Origin,
+    rules: RenderRules,
+    claim_names: Mapping[str, str] = NO_CLAIMS,
+) -> Looks:
+    """Render what the mirror of a hub pod would be if it were made now."""
+    labels, annotations = flowing_metadata(hub_pod, rules)
+    spec = gated_spec(hub_pod, rules, claim_names)
+    own_annotations = {
+        **origin.annotations(),
+        **facts_read(spec, hub_pod, rules.flows),
+        MANAGED_KEYS_ANNOTATION: format_managed_keys(labels, annotations),
+        **_creation_record(hub_pod, rules),
+    }
+    return Looks(
+        labels={**labels, **origin.labels()},
+        annotations={**annotations, **own_annotations},
+        spec=spec,
+    )
 
 
 def _creation_record(hub_pod: JsonObject, rules: RenderRules) -> dict[str, str]:
@@ -204,9 +266,12 @@ def applicable(hub_pod: JsonObject, rules: RenderRules) -> dict[Part, Any]:
     return changeable(spec_of(hub_pod), tolerations=kept_tolerations(spec_of(hub_pod), rules))
 
 
-def gated_spec(hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
+def gated_spec(
+    hub_pod: JsonObject, rules: RenderRules, claim_names: Mapping[str, str] = NO_CLAIMS
+) -> JsonDict:
     """Render the mirror's spec as it is created: behind our gate."""
-    return {**render_spec(hub_pod, rules), "schedulingGates": [{"name": RECORDED_GATE}]}
+    spec = render_spec(hub_pod, rules, claim_names)
+    return {**spec, "schedulingGates": [{"name": RECORDED_GATE}]}
 
 
 def ungating_patch(mirror: JsonObject) -> PatchBody:
@@ -220,11 +285,18 @@ def ungating_patch(mirror: JsonObject) -> PatchBody:
     )
 
 
-def render_spec(hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
-    """Render the mirror's spec."""
-    hub_spec = spec_of(hub_pod)
+def render_spec(
+    hub_pod: JsonObject, rules: RenderRules, claim_names: Mapping[str, str] = NO_CLAIMS
+) -> JsonDict:
+    """Render the mirror's spec.
+
+    Raises:
+        KeyError: a volume is a claim, and `claim_names` has none for it: under the hub's name it
+            would be whatever is called so in the target.
+    """
+    allowed = applied(asked_spec(hub_pod), rules.policy)
     spec: JsonDict = {
-        key: copied(value) for key, value in hub_spec.items() if key not in NEVER_TRAVELS
+        key: copied(value) for key, value in allowed.items() if key not in NEVER_TRAVELS
     }
     if not rules.brings_tokens:
         _drop_admission_tokens(spec)
@@ -234,7 +306,8 @@ def render_spec(hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
     _render_hostname(spec, metadata_of(hub_pod).get("name", ""), rules)
     spec["automountServiceAccountToken"] = False
     spec["enableServiceLinks"] = False
-    return _as_the_target_reads_it(spec, hub_pod, rules)
+    asking = with_dns(with_claims(spec, claim_names), rules.dns)
+    return _as_the_target_reads_it(asking, hub_pod, rules)
 
 
 def _as_the_target_reads_it(spec: JsonDict, hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
@@ -248,7 +321,8 @@ def _as_the_target_reads_it(spec: JsonDict, hub_pod: JsonObject, rules: RenderRu
 
 def rendered_debugger(container: JsonObject, hub_pod: JsonObject, rules: RenderRules) -> JsonDict:
     """Render a debug container: without the mount of a token volume that the mirror lacks."""
-    part: JsonDict = {"ephemeralContainers": [copied(container)]}
+    allowed = applied_debugger(container, hub_pod, rules.policy)
+    part: JsonDict = {"ephemeralContainers": [copied(allowed)]}
     if not rules.brings_tokens:
         _drop_token_mounts(part, admission_token_volumes(spec_of(hub_pod)))
     rendered: JsonDict = _as_the_target_reads_it(part, hub_pod, rules)["ephemeralContainers"][0]
@@ -274,15 +348,14 @@ def _drop_token_mounts(spec: JsonDict, token_volumes: frozenset[str]) -> None:
 def kept_tolerations(spec: JsonObject, rules: RenderRules) -> list[JsonDict]:
     """Drop what would tolerate a virtual node: its taint by key, and the blanket toleration."""
     return [
-        t
-        for t in spec.get("tolerations") or ()
-        if t.get("key") and t.get("key") not in rules.taint_keys
+        dict(toleration)
+        for toleration in applied_tolerations(spec, rules.policy)
+        if toleration.get("key") and toleration["key"] not in rules.policy.own_taint_keys
     ]
 
 
 def _render_node_selector(spec: JsonDict, rules: RenderRules) -> None:
-    selector = spec.get("nodeSelector") or {}
-    kept = {key: value for key, value in selector.items() if key in rules.kept_node_keys}
+    kept = travelling_selector(spec.get("nodeSelector") or {}, rules.policy.node_keys)
     _set_or_drop(spec, "nodeSelector", kept)
 
 
@@ -291,7 +364,8 @@ def _render_node_affinity(spec: JsonDict, rules: RenderRules) -> None:
     affinity: JsonDict = spec.setdefault("affinity", {})
     node_affinity: JsonDict = affinity.setdefault("nodeAffinity", {})
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    terms = [_kept_term(t, rules) for t in required.get("nodeSelectorTerms") or ()] or [{}]
+    keys = rules.policy.node_keys
+    terms = [travelling_term(t, keys) for t in required.get("nodeSelectorTerms") or ()] or [{}]
     for term in terms:
         term["matchExpressions"] = [*term.get("matchExpressions", ()), copied(NOT_VIRTUAL)]
     node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
@@ -300,19 +374,9 @@ def _render_node_affinity(spec: JsonDict, rules: RenderRules) -> None:
     preferred = [
         {**preference, "preference": term}
         for preference in node_affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
-        if (term := _kept_term(preference.get("preference") or {}, rules))
+        if (term := travelling_term(preference.get("preference") or {}, keys))
     ]
     _set_or_drop(node_affinity, "preferredDuringSchedulingIgnoredDuringExecution", preferred)
-
-
-def _kept_term(term: JsonObject, rules: RenderRules) -> JsonDict:
-    """Keep a term's expressions on common keys; matchFields names nodes of the hub."""
-    kept = [
-        copied(expression)
-        for expression in term.get("matchExpressions") or ()
-        if expression.get("key") in rules.kept_node_keys
-    ]
-    return {"matchExpressions": kept} if kept else {}
 
 
 def _distinct(terms: Sequence[JsonDict]) -> list[JsonDict]:
@@ -349,15 +413,20 @@ def _set_or_drop(holder: JsonDict, key: str, value: Any) -> None:
 def flowing_metadata(
     hub_pod: JsonObject, rules: RenderRules
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Labels and annotations that flow to the mirror: all but our prefix and the deny list."""
+    """Labels and annotations that flow to the mirror: all but ours and what the policy denies."""
     return (
-        _flowing(labels_of(hub_pod), rules),
-        _flowing(annotations_of(hub_pod), rules),
+        applied_labels(_not_ours(labels_of(hub_pod)), rules.policy),
+        applied_annotations(_not_ours(annotations_of(hub_pod)), rules.policy),
     )
 
 
-def _flowing(values: Mapping[str, str], rules: RenderRules) -> dict[str, str]:
-    return {key: value for key, value in values.items() if rules.flows(key)}
+def _not_ours(values: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if not is_own_key(key)}
+
+
+def is_own_key(key: str) -> bool:
+    """Tell whether a label or annotation stays behind whatever the policy says."""
+    return key.startswith((PREFIX, NEVER_FLOWS))
 
 
 def format_managed_keys(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ kept in memory (own attempts, last states) only ever makes it *surer*, never bol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 import structlog
@@ -16,6 +16,7 @@ from federate.cluster.store import Change, Store
 from federate.companions.demand import has_mirror, target_namespace_of
 from federate.companions.holding import Hold
 from federate.companions.keys import Kind
+from federate.companions.steps import Blocked
 from federate.errors import (
     AlreadyExists,
     ClusterError,
@@ -43,6 +44,7 @@ from federate.mirror.refusal import (
 )
 from federate.mirror.render import render_mirror
 from federate.mirror.steps import (
+    Created,
     CreateMirror,
     DeleteHubPod,
     DeleteMirror,
@@ -60,6 +62,7 @@ from federate.mirror.steps import (
     UpdateMirror,
     WriteHubPod,
     belongs,
+    is_found,
     lane_of,
 )
 from federate.model.deletion import is_really_gone
@@ -76,12 +79,14 @@ from federate.model.objects import (
     JsonDict,
     JsonObject,
     ObjectKey,
+    controller_of,
     is_terminating,
     key_of,
+    resource_version_of,
     spec_of,
     uid_of,
 )
-from federate.model.pods import is_terminal, node_name_of
+from federate.model.pods import is_gated, is_terminal, node_name_of
 from federate.model.reasons import PodReason
 from federate.model.resources import PODS
 from federate.patch.document import PatchBody
@@ -198,7 +203,9 @@ class Round:
         memory = self._memories.peek(uid)
         record = record_of(hub_pod) if hub_pod is not None else None
         mirrors = ports.mirrors.by_index(ORIGIN_INDEX, str(self._key))
-        hold = self._hold(hub_pod, mirrors) if hub_pod is not None else None
+        # What was found is judged as if it were to be made.
+        settled = () if any(is_found(m, memory.created) for m in mirrors) else mirrors
+        hold = self._hold(hub_pod, mirrors, settled) if hub_pod is not None else None
         return PodView(
             key=self._key,
             mirror_key=self._mirror_key,
@@ -207,6 +214,8 @@ class Round:
             mirrors=mirrors,
             mirrors_fresh=self._mirrors_fresh,
             last_state=memory.last_state,
+            created=memory.created,
+            taken_back=memory.taken_back,
             attempt_open=record is not None
             and bool(memory.intended_at)
             and record.intended_at == memory.intended_at,
@@ -216,27 +225,54 @@ class Round:
             hold=hold,
             shared=dict(self._shared),
             held_since=self._memories.note_hold(uid, hold, now=ports.now()),
+            fail_wait_seconds=ports.turns.wait_seconds(_owner_uid(hub_pod), uid),
             weakened_by=memory.weakened_by,
             unmarked=self._unmarked,
             target_reachable=ports.target_reachable(),
             target_known=ports.target_known(),
             leaving=ports.leaving(),
+            claim_words=ports.claim_words(hub_pod) if hub_pod is not None else "",
+            claim_names=self._claim_names(hub_pod, mirrors),
+            network_refusal=self._network_refusal(hub_pod, settled),
+            addresses=ports.addresses(),
             futile=memory.futile,
             futile_metadata=memory.futile_metadata,
             refused=memory.refused,
             now=ports.now(),
         )
 
-    def _hold(self, hub_pod: JsonObject, mirrors: Sequence[JsonObject]) -> Hold | None:
+    def _network_refusal(
+        self, hub_pod: JsonObject | None, settled: Sequence[JsonObject]
+    ) -> Blocked | None:
+        """Ask where a mirror may be made."""
+        if hub_pod is None or settled or is_terminating(hub_pod) or is_terminal(hub_pod):
+            return None
+        return self._ports.network_refusal(hub_pod)
+
+    def _hold(
+        self, hub_pod: JsonObject, mirrors: Sequence[JsonObject], settled: Sequence[JsonObject]
+    ) -> Hold | None:
         """Ask for what the pod waits for, where a mirror or a debug container may be made."""
         is_over = is_terminating(hub_pod) or is_terminal(hub_pod)
-        if is_over or (mirrors and not spec_of(hub_pod).get("ephemeralContainers")):
+        if is_over or (settled and not spec_of(hub_pod).get("ephemeralContainers")):
             return None
         standing = {key_of(mirror): uid_of(mirror) for mirror in mirrors}
         namespace = target_namespace_of(
             hub_pod, self._mirror_key, is_mirrored=has_mirror(hub_pod, standing)
         )
         return self._ports.hold(hub_pod, namespace) if namespace else None
+
+    def _claim_names(
+        self, hub_pod: JsonObject | None, mirrors: Sequence[JsonObject]
+    ) -> Mapping[str, str] | None:
+        """Ask how the claims of the pod are called where its mirror is not let go yet."""
+        if hub_pod is None or not mirrors:
+            return {}
+        if claims_mirror(hub_pod) and not any(map(is_gated, mirrors)):
+            return {}
+        if self._mirror_key is None:
+            return None
+        return self._ports.claim_names(hub_pod, self._mirror_key.namespace)
 
     async def _execute(self, step: Step) -> None:
         """Carry out one step; the plan is asked for the next."""
@@ -422,6 +458,8 @@ class Round:
         if step.intent is not None:
             # Before the request: a lost reply must not make our own intent look like another's.
             self._memories.of(step.intent.pod_uid).intended_at = step.intent.intended_at
+        if step.fails and (hub_pod := self._ports.hub_pods.get(self._key)) is not None:
+            self._ports.turns.take(_owner_uid(hub_pod), uid_of(hub_pod))
         reply = await self._patch_hub_pod(step.write.patch)
         if reply is None:
             return False
@@ -497,6 +535,9 @@ class Round:
         anchor = self._ports.ground.anchor(key.namespace) if key is not None else None
         if hub_pod is None or key is None or anchor is None:
             return
+        claim_names = self._ports.claim_names(hub_pod, key.namespace)
+        if claim_names is None:
+            return  # one is not what it was a moment ago: the plan is asked again
         await self._take_back(self._memories.of(uid_of(hub_pod)))
         body = render_mirror(
             hub_pod,
@@ -504,6 +545,7 @@ class Round:
             mirror=key,
             anchor=anchor,
             rules=self._rules.render.sharing(self._shared.get(key.namespace)),
+            claim_names=claim_names,
         )
         self._fence()
         try:
@@ -511,12 +553,18 @@ class Round:
                 reply = await self._ports.target.create(PODS, body, namespace=key.namespace)
                 is_marked = origin_of(reply) is not None
                 if is_marked:
+                    made = Created(uid=uid_of(reply), spec=spec_of(body))
+                    self._memories.of(uid_of(hub_pod)).created = made
                     self._note(ticket.commit(reply))
         except AlreadyExists:
             await self._look_up_mirror()
             return
         except ClusterError as error:
-            failure = create_failure_of(error, target_name=self._target_name)
+            told = self._rules.render.words(hub_pod, key.namespace)
+            failure = create_failure_of(error, target_name=self._target_name).in_words(told)
+            is_level = failure.refusal.reason == PodReason.POD_SECURITY_REFUSED
+            if is_level and await self._ports.ground.admit_more(key.namespace):
+                raise  # soon tried again
             await self._tell_failure(failure)
             if failure.slow and not isinstance(error, Rejected):
                 raise Rejected(
@@ -603,6 +651,11 @@ class Round:
         if hub_pod is not None:
             self._memories.of(uid_of(hub_pod)).weakened_by = step.weakened_by
 
+    def _remember_taken_back(self, mirror_uid: str) -> None:
+        hub_pod = self._ports.hub_pods.get(self._key)
+        if hub_pod is not None:
+            self._memories.of(uid_of(hub_pod)).note_taken_back(mirror_uid)
+
     async def _delete_mirror(self, step: DeleteMirror) -> None:
         key, uid = key_of(step.mirror), uid_of(step.mirror)
         is_orphan = self._ports.hub_pods.get(self._key) is None
@@ -616,8 +669,14 @@ class Round:
         try:
             with self._ports.mirrors.writing(key) as ticket:
                 reply = await self._ports.target.delete(
-                    PODS, key, uid=uid, grace_seconds=step.grace_seconds
+                    PODS,
+                    key,
+                    uid=uid,
+                    resource_version=resource_version_of(step.mirror) if step.as_seen else None,
+                    grace_seconds=step.grace_seconds,
                 )
+                if step.as_seen and reply is not None:
+                    self._remember_taken_back(uid)
                 if reply is None or is_really_gone(reply):
                     self._note(ticket.commit_deleted(uid))
                     self._keep_last_word(reply)
@@ -629,3 +688,9 @@ class Round:
         if is_orphan:
             self._ports.on_orphan_deleted()
         log.info("mirror deleted", mirror=str(key), reason=step.reason)
+
+
+def _owner_uid(hub_pod: JsonObject | None) -> str:
+    controller = controller_of(hub_pod) if hub_pod is not None else None
+    uid: str = (controller or {}).get("uid") or ""
+    return uid

@@ -13,11 +13,14 @@ from typing import TypeAlias
 
 from federate.companions.holding import Hold
 from federate.companions.keys import Kind
+from federate.companions.steps import Blocked
 from federate.mirror.refusal import Refusal
 from federate.mirror.render import RenderRules
 from federate.mirror.updates import Update
 from federate.model.marks import MirrorRecord
-from federate.model.objects import JsonDict, JsonObject, ObjectKey
+from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
+from federate.model.pods import is_gated, node_name_of
+from federate.services.addresses import AddressDecision
 from federate.status.project import Addresses
 from federate.status.writing import HubWrite
 
@@ -53,6 +56,21 @@ class RefusedChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """The mirror that this process made, by the answer to its own create."""
+
+    uid: str
+    spec: JsonObject
+    """As it was sent."""
+
+
+def is_found(mirror: JsonObject, created: Created | None) -> bool:
+    """Tell whether a mirror never ran, and nobody here knows by which rules it was made."""
+    is_made_here = created is not None and created.uid == uid_of(mirror)
+    return is_gated(mirror) and not node_name_of(mirror) and not is_made_here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
     """Everything a decision about one hub pod key rests on."""
 
@@ -68,6 +86,9 @@ class PodView:
     """`mirrors` was confirmed by direct reads of the target in this reconcile."""
     last_state: JsonObject | None = None
     """The mirror of this very hub pod as it was last seen before it vanished."""
+    created: Created | None = None
+    taken_back: str = ""
+    """The uid of a mirror that this process deleted, and that never ran."""
     attempt_open: bool = False
     """This process wrote the intent, so it has no need to look where else a mirror may stand."""
     anchor: AnchorState = AnchorState.NEVER
@@ -81,6 +102,8 @@ class PodView:
     may name as they are."""
     held_since: datetime | None = None
     """Since when it is on its way; None where nothing is."""
+    fail_wait_seconds: float = 0.0
+    """How long the pod has to wait until it may fail, where refused pods do."""
     weakened_by: str = ""
     """Fields that the target dropped, without which the mirror would run weaker than asked."""
     unmarked: bool = False
@@ -88,6 +111,15 @@ class PodView:
     target_reachable: bool = True
     target_known: bool = True
     """The target says which cluster it is: absence was confirmed by its identity (C5)."""
+    claim_words: str = ""
+    """What the target says of the pod's claims, while it has no storage for them."""
+    claim_names: Mapping[str, str] | None = field(default_factory=dict)
+    """How a mirror that is to be judged must call the claims of the pod's volumes; None where one
+    of them is not known (any more)."""
+    network_refusal: Blocked | None = None
+    """Which NetworkPolicies of the hub keep the pod from being mirrored, where they may."""
+    addresses: AddressDecision | None = None
+    """Which addresses of mirrors are shown, as it is decided now; None: as the rules say."""
     leaving: bool = False
     """The virtual node is being left: what has no mirror gets none."""
     futile: str = ""
@@ -167,6 +199,8 @@ class WriteHubPod:
     """Told as an Event beside the write."""
     intent: MirrorRecord | None = None
     """The intent that the write records, where it is one."""
+    fails: bool = False
+    """It lets a refused pod fail: the others of its owner wait from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +251,8 @@ class DeleteMirror:
     reason: str
     mirror: JsonObject
     grace_seconds: int | None
+    as_seen: bool = False
+    """Only if nothing has happened to it since: it never ran, and may have begun to."""
     weakened_by: str = ""
     """Which dropped fields are the reason: remembered, so that it is not made again."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from federate.companions.holding import Hold
@@ -29,6 +30,7 @@ from federate.mirror.refusal import (
     Refusal,
     debugger_refusal,
     needs_of,
+    policy_refusal,
     weakened_debugger_refusal,
 )
 from federate.mirror.render import RenderRules, applicable, rendered_debugger
@@ -45,6 +47,8 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.patch.document import STRATEGIC, PatchBody
+from federate.policy.images import rewritten
+from federate.policy.verdict import judge_debugger
 
 SUBRESOURCES: Mapping[Part, str] = {
     Part.RESOURCES: "resize",
@@ -103,7 +107,7 @@ def pending_updates(
     wanted = applicable(hub_pod, rules)
     applied = recorded if recorded is not None else _assumed(hub_pod, mirror, wanted)
     changes = (
-        *_changes(applied, wanted, mirror),
+        *_changes(applied, wanted, mirror, rules),
         *_debuggers(applied, hub_pod, mirror, rules, hold),
     )
     if not changes:
@@ -176,10 +180,15 @@ def _spoken_of(there: Any, wanted: Any) -> Any:
 # -- one part after the other ----------------------------------------------------------------------
 
 
-def _changes(applied: Applied, wanted: Applied, mirror: JsonObject) -> Iterator[Update]:
-    """Yield what changed; after each, that part is applied as wanted and the others as before."""
+def _changes(
+    applied: Applied, wanted: Applied, mirror: JsonObject, rules: RenderRules
+) -> Iterator[Update]:
+    """Yield what changed; after each, that part is applied as wanted and the others as before.
+
+    The record has the hub's names of images: another rule for them restarts nothing.
+    """
     specs: Mapping[Part, JsonDict | None] = {
-        Part.IMAGES: _images(applied[Part.IMAGES], wanted[Part.IMAGES]),
+        Part.IMAGES: _images(applied[Part.IMAGES], wanted[Part.IMAGES], rules),
         Part.DEADLINE: _deadline(applied[Part.DEADLINE], wanted[Part.DEADLINE]),
         Part.TOLERATIONS: _tolerations(
             applied[Part.TOLERATIONS],
@@ -203,9 +212,10 @@ def _update(part: Part, spec: JsonDict, applied: Applied) -> Update:
     )
 
 
-def _images(before: JsonObject, now: JsonObject) -> JsonDict | None:
+def _images(before: JsonObject, now: JsonObject, rules: RenderRules) -> JsonDict | None:
+    rewrites = rules.policy.images
     spec = {
-        kind: [{"name": name, "image": image} for name, image in changed.items()]
+        kind: [{"name": n, "image": rewritten(image, rewrites)} for n, image in changed.items()]
         for kind in CONTAINER_LISTS
         if (changed := _set(before.get(kind) or {}, now.get(kind) or {}))
     }
@@ -295,21 +305,28 @@ def _debuggers(
     }
     rendered = {name: rendered_debugger(c, hub_pod, rules) for name, c in new.items()}
     needs = {name: needs_of({"ephemeralContainers": [c]}, rules) for name, c in new.items()}
+    forbidden = {name: judge_debugger(c, hub_pod, rules.policy) for name, c in new.items()}
     weaker = {name: _weaker(c, there.get(name)) for name, c in rendered.items()}
     holds = {
         name: held
         for name, container in new.items()
         if name not in there
         and not needs[name]
+        and not forbidden[name]
         and (held := _held(container, hub_pod, mirror, rules, hold)) is not None
     }
     for name, container in rendered.items():
-        if needs[name] or weaker[name] or name in holds:
+        if needs[name] or forbidden[name] or weaker[name] or name in holds:
             continue
         # Each by itself: one that the target refuses must not hold up the next `kubectl debug`.
         spec = {} if name in there else {"ephemeralContainers": [container]}
         after = {**applied, Part.DEBUGGERS: [*known, name]}
         yield replace(_update(Part.DEBUGGERS, spec, after), what=f"{Part.DEBUGGERS} {name}")
+    refused = tuple(chain.from_iterable(forbidden.values()))
+    if refused:
+        yield Update(
+            what=f"{Part.DEBUGGERS} that are refused", refusal=policy_refusal(refused, "the target")
+        )
     needy = {name: needed for name, needed in needs.items() if needed}
     if needy:
         yield Update(what=f"{Part.DEBUGGERS} with needs", refusal=debugger_refusal(needy))

@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -46,6 +46,7 @@ from federate.model.resources import LEASES, NODES
 from federate.node.anchors import NodeAnchors, parse_accepted, parse_reinstall
 from federate.node.capacity import to_show
 from federate.node.credentials import credentials_word
+from federate.node.daemonsets import DaemonSetsWord
 from federate.node.probe import TargetProbe
 from federate.node.reachability import Reachability, TargetState
 from federate.node.render import (
@@ -60,6 +61,7 @@ from federate.node.render import (
     render_node,
 )
 from federate.patch.document import PatchBody
+from federate.services.addresses import AddressDecision
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -125,6 +127,10 @@ class NodePorts:
     """When the credentials for the target end; None: nothing is said of them."""
     kubelet: Callable[[], KubeletWord | None] = lambda: None
     """How the kubelet API stands; None: nothing is said of one."""
+    addresses: Callable[[], AddressDecision | None] = lambda: None
+    """Which addresses pods show; None: nothing is said of them."""
+    daemonsets: Callable[[JsonObject], DaemonSetsWord | None] = lambda node: None
+    """Which DaemonSets tolerate the Node as it stands; None: nothing is said of them."""
     companions_left: Callable[[], str] = lambda: ""
     """What of companions is left that shall be none; no reason to write the Node at once."""
 
@@ -391,8 +397,12 @@ class Heartbeat:
             ),
             uninstalled=self._ports.uninstalled(),
             companions_left=self._ports.companions_left(),
+            addresses=self._ports.addresses(),
             kubelet=self._ports.kubelet(),
         )
+        # One that is not registered yet is looked at as it will be.
+        shown = present or render_node(facts, None, now=format_instant(now))
+        facts = replace(facts, daemonsets=self._ports.daemonsets(shown))
         return render_node(facts, present, now=format_instant(now))
 
     # -- the node lease ----------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from federate.model.marks import (
     LAST_APPLIED_STATUS_ANNOTATION,
     NODE_HUB_ANNOTATION,
     PREFIX,
+    SHOWN_RANGES_ANNOTATION,
     TARGET_ANNOTATION,
     Scope,
 )
@@ -33,14 +34,23 @@ from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TAINT_KEY, VIRTUAL
 from federate.model.reasons import NodeReason
 from federate.model.taints import Taint
 from federate.node.credentials import CredentialsWord
+from federate.node.daemonsets import DaemonSetsWord
 from federate.node.reachability import TargetState
 from federate.patch.document import PatchBody, strategic_patch
 from federate.patch.listkeys import NODE
 from federate.patch.threeway import merge
+from federate.services.addresses import (
+    ADDRESSES_REFLECTED,
+    AddressDecision,
+    Showing,
+    address_annotations,
+    addresses_condition,
+)
 
 TARGET_REACHABLE = "federate.dev/TargetReachable"
 CREDENTIALS_VALID = "federate.dev/CredentialsValid"
 KUBELET_SERVING = "federate.dev/KubeletServing"
+DAEMONSETS_KEPT_OFF = "federate.dev/DaemonSetsKeptOff"
 
 _NOT_REACHABLE = {
     TargetState.UNREACHABLE: NodeReason.TARGET_UNREACHABLE,
@@ -112,6 +122,10 @@ class NodeFacts:
     """What came along with pods before, where nothing shall any more."""
     kubelet: KubeletWord | None = None
     """None: no kubelet API is served, and nothing is said of one."""
+    daemonsets: DaemonSetsWord | None = None
+    """Which DaemonSets of the hub tolerate the Node; None: they are not looked at."""
+    addresses: AddressDecision | None = None
+    """Which addresses its pods show; None: nothing is said of them."""
 
 
 def is_registered_by(node: JsonObject, hub_id: str) -> bool:
@@ -155,6 +169,7 @@ def render_node(facts: NodeFacts, present: JsonObject | None, *, now: str) -> Js
             "annotations": {
                 NODE_HUB_ANNOTATION: facts.scope.hub_id,
                 TARGET_ANNOTATION: facts.target_name,
+                **_shown_ranges(facts, present),
             },
         },
         "spec": {"providerID": _provider_id(facts, present), "taints": _taints(facts.shape)},
@@ -234,10 +249,34 @@ def _render_conditions(facts: NodeFacts, present: JsonObject | None, *, now: str
     if (kubelet := facts.kubelet) is not None:
         status = "True" if kubelet.is_serving else "False"
         conditions.append(_condition(KUBELET_SERVING, status, kubelet.reason, kubelet.message))
+    if (word_on := facts.daemonsets) is not None:
+        status = "True" if word_on.is_kept_off else "False"
+        conditions.append(_condition(DAEMONSETS_KEPT_OFF, status, word_on.reason, word_on.message))
+    if facts.addresses is not None:
+        conditions.append(_addresses_word(facts.addresses, present))
     timed = [_with_times(c, present, now=now) for c in conditions]
     # A target that is away leaves Ready alone: silence lets the hub's own grace work (C12).
     untouched = condition_of(present, "Ready") if silent and present is not None else None
     return [*timed, dict(untouched)] if untouched is not None else timed
+
+
+def _addresses_word(decision: AddressDecision, present: JsonObject | None) -> JsonDict:
+    """Say what is decided of addresses; before that, what the last leader said stays."""
+    said = condition_of(present, ADDRESSES_REFLECTED) if present is not None else None
+    if decision.showing is Showing.KEEP and said is not None:
+        return {name: said.get(name) for name in ("type", "status", "reason", "message")}
+    return addresses_condition(decision)
+
+
+def _shown_ranges(facts: NodeFacts, present: JsonObject | None) -> dict[str, str]:
+    """Tell other virtual nodes which ranges are shown; what the last leader told stays at first."""
+    decision = facts.addresses
+    if decision is None:
+        return {}
+    if decision.showing is not Showing.KEEP:
+        return address_annotations(decision)
+    told = annotations_of(present or {}).get(SHOWN_RANGES_ANNOTATION)
+    return {SHOWN_RANGES_ANNOTATION: told} if told else {}
 
 
 def _ready(facts: NodeFacts) -> JsonDict:

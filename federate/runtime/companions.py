@@ -10,7 +10,7 @@ from federate.cluster.store import Change
 from federate.companions.consents import Consents, Shared
 from federate.companions.holding import Hold, joined
 from federate.companions.identity import IdentityRules
-from federate.companions.issuer import EventPort, Issuer
+from federate.companions.issuer import EventPort, HubServices, Issuer
 from federate.companions.issuing import IssueTools
 from federate.companions.ports import CompanionPorts
 from federate.companions.reconciler import Companions
@@ -94,7 +94,8 @@ class Comers:
         Raises:
             ClusterError: the target does not say.
         """
-        named = references_of(spec_of(hub_pod), brings_tokens=self.ports.brings_tokens)
+        spec = spec_of(self.ports.travelling(hub_pod))
+        named = references_of(spec, brings_tokens=self.ports.brings_tokens)
         names = {(reference.kind, reference.name) for reference in named}
         return await self.consents.of(target_namespace, names - self.ports.shared)
 
@@ -139,9 +140,13 @@ def build_comers(
     ports: CompanionPorts,
     *,
     events: EventPort,
+    services: HubServices,
     wall_clock: Callable[[], float],
 ) -> Comers:
-    """Wire both; what an earlier life issued is removed by the issuer, whatever the mode is now."""
+    """Wire both; what an earlier life issued is removed by the issuer, whatever the mode is now.
+
+    `services` are run by the caller, where `Issuer.reads_services`.
+    """
     companions = Companions(ports)
     tools = IssueTools(
         ports=ports,
@@ -151,7 +156,7 @@ def build_comers(
         wall_clock=wall_clock,
         renew_share=rules.renew_share,
     )
-    issuer = Issuer(tools, events=events)
+    issuer = Issuer(tools, events=events, services=services)
     companions.lists.listeners.append(issuer.on_record)
     return Comers(
         companions=companions,

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
 import structlog
 
+from federate.claims.reconciler import Claims
 from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
 from federate.cluster.store import Change, Store
@@ -26,25 +27,30 @@ from federate.events.relay import EventRelay
 from federate.events.render import render_event
 from federate.events.teller import Teller
 from federate.flow.controller import Again, Outcome
-from federate.mirror.ports import EventSink
+from federate.mirror.ports import EventSink, ObjectEventSink, Untold
 from federate.mirror.render import RenderRules
 from federate.mirror.steps import Lane, PlanRules
 from federate.model.expiry import Expiry
 from federate.model.marks import Scope
 from federate.model.naming import confined_to
-from federate.model.objects import ObjectKey, key_of
+from federate.model.objects import JsonObject, ObjectKey, key_of
+from federate.model.pods import VIRTUAL_NODE_TAINT_KEY
 from federate.model.resources import NODES, Resource
 from federate.node.anchors import NodeAnchors
 from federate.node.heartbeat import Heartbeat, NodeIdentity, NodePorts
 from federate.node.leaving import is_leaving
 from federate.node.render import NodeShape
+from federate.policy.rules import PolicyRules
 from federate.runtime.companions import Comers
+from federate.runtime.daemonsets import DaemonSetsView
 from federate.runtime.hosted import HostedPods
 from federate.runtime.kubeletapi import KubeletApi, KubeletPorts
 from federate.runtime.mirroring import Mirroring, MirroringPorts, MirroringRules, Timing
-from federate.runtime.offering import OfferPorts, build_offering
+from federate.runtime.offering import AllowedOffer, OfferPorts, build_offering
 from federate.runtime.settings import TargetSettings
 from federate.runtime.telemetry import Metrics
+from federate.services.network import Network
+from federate.services.ranges import RangeSources
 from federate.status.project import Addresses
 
 log = structlog.stdlib.get_logger(__name__)
@@ -55,6 +61,8 @@ UNREGISTERED_PAUSE_SECONDS = 0.5
 
 COMPANION_STANDINGS = ("settled", "absent", "blocked", "coming")
 ISSUED_STANDINGS = ("settled", "coming", "blocked", "overdue")
+CLAIM_STANDINGS = ("settled", "coming", "blocked", "elsewhere")
+FOLLOWED_STANDINGS = ("followed", "waiting", "blocked", "absent", "coming")
 """Values of the label `standing`."""
 
 
@@ -74,6 +82,11 @@ class LeadingPorts:
     """When the credentials for the target end; None: the Node says nothing of them."""
     open_call: OpenCall | None = None
     """Opens a stream to the target; None: no kubelet API is served."""
+    object_events: ObjectEventSink = field(default_factory=Untold)
+    read_daemonsets: Callable[[], Awaitable[Sequence[JsonObject] | None]] | None = None
+    """Lists the hub's DaemonSets, or says None where it may not; None: nothing is told of them."""
+    read_hub_ranges: Callable[[], Awaitable[RangeSources]] | None = None
+    """Tells the hub's address ranges, read once for all virtual nodes; None: each reads them."""
     is_leaving_for_good: bool = False
     """Nothing new is mirrored, whatever the Node says: it may have been registered anew."""
 
@@ -128,6 +141,7 @@ class Leading:
         )
         self._target_events = self._build_target_events()
         self._kubelet = self._build_kubelet(node_address)
+        self._daemonsets = self._build_daemonsets()
         self._heartbeat = Heartbeat(
             identity=NodeIdentity(
                 scope=scope,
@@ -148,7 +162,7 @@ class Leading:
                 target=ports.target,
                 nodes=self._nodes,
                 nodes_synced=self._node_reflector.synced,
-                offer=self._offering.offer,
+                offer=AllowedOffer(self._offering.offer, settings.policy),
                 anchors=self.register,
                 uninstalled=self._mirroring.ground.uninstalled,
                 companions_left=self._mirroring.companions_left,
@@ -157,6 +171,10 @@ class Leading:
                 now=_now,
                 credential_expiry=ports.credential_expiry,
                 kubelet=lambda: self._kubelet.word() if self._kubelet is not None else None,
+                addresses=lambda: self._mirroring.network.decision,
+                daemonsets=lambda node: (
+                    self._daemonsets.word(node) if self._daemonsets is not None else None
+                ),
             ),
         )
         self._watch_gauges()
@@ -179,6 +197,11 @@ class Leading:
 
     # -- building ----------------------------------------------------------------------------------
 
+    def _policy(self) -> PolicyRules:
+        """The target's policy, which knows the taints of the virtual node."""
+        keys = (VIRTUAL_NODE_TAINT_KEY, *(taint.key for taint in self._settings.taints))
+        return replace(self._settings.policy, own_taint_keys=frozenset(keys))
+
     def _build_mirroring(self, node_address: str) -> Mirroring:
         ports, metrics, name = self._ports, self._ports.metrics, self._settings.name
         return Mirroring(
@@ -186,16 +209,22 @@ class Leading:
                 scope=self._scope,
                 namespaces=self._settings.namespaces,
                 plan=PlanRules(
-                    render=RenderRules(),
+                    render=RenderRules(
+                        policy=self._policy(),
+                        claims=self._settings.claims,
+                        dns=self._settings.network.dns,
+                    ),
                     addresses=Addresses(node_address=node_address),
                     target_name=name,
                 ),
                 companions=self._settings.companions,
+                network=self._settings.network,
             ),
             MirroringPorts(
                 hub=ports.hub,
                 target=ports.target,
                 events=ports.events,
+                object_events=ports.object_events,
                 fence=ports.fence,
                 fence_target=lambda: self._heartbeat.probe.fence(),
                 confirm_hub=ports.confirm_hub,
@@ -211,6 +240,8 @@ class Leading:
                 observer=metrics.reconcile_observer(name),
                 lags=metrics.pod_lags(name, clock=self._timing.clock),
                 leaving=self._is_leaving,
+                read_hub_ranges=ports.read_hub_ranges,
+                addresses_decided=lambda: self._heartbeat.wake(),
                 companion_read=partial(metrics.companion_read, name),
             ),
             self._timing,
@@ -234,7 +265,7 @@ class Leading:
             ports.target,
             hub_pod_of,
             teller,
-            render=partial(render_event, target_name=name, words=self._mirroring.plan.render.words),
+            render=partial(render_event, target_name=name, words=self._mirroring.words),
             namespaces=lambda: self._mirroring.ground.watched,
             clock=timing.clock,
             now=timing.now,
@@ -263,6 +294,17 @@ class Leading:
             node_address=node_address,
         )
 
+    def _build_daemonsets(self) -> DaemonSetsView | None:
+        read = self._ports.read_daemonsets
+        if read is None:
+            return None
+        return DaemonSetsView(
+            read,
+            mode=self._settings.policy.daemon_sets,
+            tell=lambda: self._heartbeat.wake(),
+            random=self._timing.random,
+        )
+
     def _watch_kubelet(self, kubelet: KubeletApi) -> None:
         node = {"node": self._settings.name}
         for name, read in (
@@ -272,12 +314,13 @@ class Leading:
         ):
             self._ports.metrics.watch_gauge(name, node, read)
 
-    def _watch_comers(self, comers: Comers) -> None:
+    def _watch_comers(self, comers: Comers, claims: Claims) -> None:
         metrics, node = self._ports.metrics, {"node": self._settings.name}
         companions = comers.companions
         for name, count, standings in (
             ("federate_companions", companions.counts, COMPANION_STANDINGS),
             ("federate_issued", comers.issuer.counts, ISSUED_STANDINGS),
+            ("federate_claims", claims.counts, CLAIM_STANDINGS),
         ):
             for standing in standings:
                 metrics.watch_gauge(
@@ -285,6 +328,14 @@ class Leading:
                 )
         metrics.watch_gauge("federate_companion_watches", node, lambda: float(companions.watches))
         metrics.watch_gauge("federate_companions_asked", node, lambda: float(companions.asked()))
+
+    def _watch_followed(self, network: Network) -> None:
+        for standing in FOLLOWED_STANDINGS:
+            self._ports.metrics.watch_gauge(
+                "federate_followed_services",
+                {"node": self._settings.name, "standing": standing},
+                partial(_read_count, network.counts, standing),
+            )
 
     def _watch_gauges(self) -> None:
         metrics, queue = self._ports.metrics, self._mirroring.queue
@@ -294,7 +345,8 @@ class Leading:
         metrics.watch_gauge("federate_target_events_open", {"node": self._settings.name}, is_open)
         if self._kubelet is not None:
             self._watch_kubelet(self._kubelet)
-        self._watch_comers(self._mirroring.comers)
+        self._watch_comers(self._mirroring.comers, self._mirroring.claims)
+        self._watch_followed(self._mirroring.network)
         for lane in Lane:
             labels = {"node": self._settings.name, "lane": str(lane)}
             depth = partial(queue.depth, lane)
@@ -345,6 +397,8 @@ class Leading:
             self._target_version = await self._ask_target_version()
             group.create_task(self._mirroring.work(), name="pods")
             beside = {**self._mirroring.nets(), **self._target_events.parts()}
+            if self._daemonsets is not None:
+                beside["daemonsets"] = self._daemonsets.run
             for name, part in beside.items():
                 group.create_task(part(), name=name)
             self._heartbeat.announce()

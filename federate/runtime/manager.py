@@ -20,12 +20,14 @@ from federate.cluster.client import ClusterClient
 from federate.cluster.connect import connect
 from federate.cluster.identity import IdentityGuard, cluster_identity
 from federate.errors import ServerFault, Throttled, Unreachable
+from federate.runtime.daemonsets import HubDaemonSets
 from federate.runtime.following import Following
 from federate.runtime.nodes import NodeGroup, Seat
 from federate.runtime.settings import Settings, TargetSettings
 from federate.runtime.telemetry import HealthServer, Telemetry
 from federate.runtime.together import run_together
 from federate.runtime.virtual_node import LOOPBACK, Surroundings, VirtualNode
+from federate.services.reading import SharedRanges
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -214,6 +216,8 @@ class Service:
             leader_lease_namespace=settings.leader_lease_namespace,
             federate_version=__version__,
             telemetry=self._process.telemetry,
+            read_daemonsets=HubDaemonSets(hub, clock=asyncio.get_running_loop().time).read,
+            read_hub_ranges=SharedRanges(hub, clock=asyncio.get_running_loop().time).read,
         )
 
 

@@ -15,16 +15,19 @@ from random import Random
 
 import structlog
 
+from federate.claims.ports import ClaimTools
+from federate.claims.reconciler import Claims
 from federate.cluster.port import ClusterPort
 from federate.cluster.reflector import Reflector
 from federate.cluster.shelf import Glance, Shelf
 from federate.cluster.store import Change, Store
 from federate.companions.demand import has_mirror, target_namespace_of
-from federate.companions.holding import Hold
+from federate.companions.holding import Hold, joined
 from federate.companions.issued import place_of
 from federate.companions.keys import name_of
 from federate.companions.ports import CompanionPorts
 from federate.companions.rules import CompanionRules, IdentityMode
+from federate.companions.words import Words
 from federate.errors import ClusterError, Forbidden
 from federate.flow.controller import Controller, Elsewhere, Outcome, ReconcileObserver
 from federate.flow.ratebound import RateBound
@@ -33,12 +36,20 @@ from federate.garbage.companions import CompanionSweeper
 from federate.garbage.namespaces import NamespaceKeeper
 from federate.garbage.sweeper import Sweeper
 from federate.mirror.ground import Ground, GroundRules
-from federate.mirror.ports import ORIGIN_INDEX, EventSink, PodPorts, origin_index
+from federate.mirror.ports import (
+    ORIGIN_INDEX,
+    EventSink,
+    ObjectEventSink,
+    PodPorts,
+    Untold,
+    origin_index,
+)
 from federate.mirror.reconciler import PodReconciler
 from federate.mirror.refusal import refusal_of
 from federate.mirror.steps import Lane, PlanRules
 from federate.model.marks import COMPANION_LABEL, Scope, origin_of, record_of
 from federate.model.naming import (
+    SYSTEM_NAMESPACES,
     NamespaceRules,
     allows_system_namespaces,
     anchor_name,
@@ -57,9 +68,18 @@ from federate.model.objects import (
 from federate.model.pods import node_name_of
 from federate.model.resources import CONFIGMAPS, PODS, Resource
 from federate.node.anchors import NodeAnchors, is_identity
+from federate.policy.level import level_of
+from federate.policy.verdict import travelling_pod
 from federate.runtime.companions import Comers, CompanionGround, build_comers, with_companions
 from federate.runtime.lags import PodLags
 from federate.runtime.together import run_together
+from federate.services.addressing import AddressPorts
+from federate.services.network import Network
+from federate.services.ports import ServicePorts
+from federate.services.ranges import RangeSources
+from federate.services.reading import read_range_sources
+from federate.services.rules import AddressMode, NetworkPolicyMode, NetworkRules
+from federate.services.watched import hub_services
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -91,6 +111,10 @@ class Timing:
     random: Random
 
 
+NO_NETWORK = NetworkRules(addresses=AddressMode.HIDE, network_policies=NetworkPolicyMode.IGNORE)
+"""Nothing of the hub's network is looked at, and no address shown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirroringRules:
     """What stays the same for all pods of a virtual node."""
@@ -99,6 +123,7 @@ class MirroringRules:
     namespaces: NamespaceRules
     plan: PlanRules
     companions: CompanionRules = field(default_factory=lambda: CompanionRules(are_made=False))
+    network: NetworkRules = NO_NETWORK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +152,13 @@ class MirroringPorts:
     orphan_deleted: Callable[[], None]
     observer: ReconcileObserver | None = None
     lags: PodLags | None = None
+    object_events: ObjectEventSink = field(default_factory=Untold)
     leaving: Callable[[], bool] = lambda: False
     """Whether the virtual node is being left: then nothing new is mirrored."""
+    read_hub_ranges: Callable[[], Awaitable[RangeSources]] | None = None
+    """Tells the hub's address ranges, read by whoever asked first; None: each reads them."""
+    addresses_decided: Callable[[], None] = lambda: None
+    """Another decision about addresses: the Node is to say so."""
     companion_read: Callable[[str], None] = lambda _cluster: None
     """Told of each read of what pods refer to, with the name of the cluster."""
 
@@ -164,7 +194,11 @@ class Mirroring:
         )
         self.reflectors: tuple[Reflector, ...] = ()
         self.ground = Ground(
-            rules=GroundRules(scope=rules.scope, namespaces=rules.namespaces),
+            rules=GroundRules(
+                scope=rules.scope,
+                namespaces=rules.namespaces,
+                level=level_of(rules.plan.render.policy),
+            ),
             target=ports.target,
             anchors=self.anchors,
             register=ports.register,
@@ -172,9 +206,18 @@ class Mirroring:
             fence=self._fence_target,
             now=timing.now,
         )
+        self.services = hub_services(
+            ports.hub,
+            clock=timing.clock,
+            random=timing.random,
+            is_needed=rules.companions.identity is IdentityMode.HUB,
+        )
+        """The hub's Services: one watch for all who ask."""
         self.comers = self._build_comers()
         """What comes along with pods. With `companions: false` nothing does, and what came before
         is removed once no mirror uses it."""
+        self.claims = self._build_claims()
+        self.network = self._build_network()
         self.pods = PodReconciler(scope=rules.scope, rules=self.plan, ports=self._pod_ports())
         self.sweeper = self._build_sweeper()
 
@@ -188,6 +231,7 @@ class Mirroring:
             *map(self._reflect_mirrors, self.ground.watched),
             *map(self._reflect_anchors, self.ground.watched),
             *self.comers.open(),
+            *self.claims.open(),
         )
         return self.reflectors
 
@@ -270,6 +314,10 @@ class Mirroring:
             orphan_bound=self._delete_bound(),
             hold=self._hold,
             shared=lambda hub_pod, namespace: self.comers.shared(hub_pod, namespace),
+            claim_names=lambda hub_pod, namespace: self.claims.names(hub_pod, namespace),
+            claim_words=lambda hub_pod: self.claims.words(hub_pod),
+            network_refusal=lambda hub_pod: self.network.refusal(hub_pod),
+            addresses=lambda: self.network.decision,
         )
 
     def _delete_bound(self) -> RateBound:
@@ -296,6 +344,7 @@ class Mirroring:
                 target_namespace=self._target_namespace,
                 has_mirror=self._has_mirror,
                 is_refused=self._is_refused,
+                travelling=lambda hub_pod: travelling_pod(hub_pod, self.plan.render.policy),
                 watched=lambda: self.ground.watched,
                 wake=self.enqueue,
                 admit=ports.admit,
@@ -311,12 +360,86 @@ class Mirroring:
                 random=timing.random,
             ),
             events=ports.events,
+            services=self.services,
             wall_clock=lambda: timing.now().timestamp(),
         )
 
+    def _build_claims(self) -> Claims:
+        return Claims(
+            ClaimTools(
+                ports=self.comers.ports,
+                rules=self.plan.render.claims,
+                events=self._ports.object_events,
+                namespace_of=self._namespace_of,
+            )
+        )
+
+    def _build_network(self) -> Network:
+        ports, timing, scope = self._ports, self._timing, self._rules.scope
+        name, register = self.plan.target_name, ports.register
+        read_hub = ports.read_hub_ranges or partial(read_range_sources, ports.hub)
+        return Network(
+            self._rules.network,
+            ServicePorts(
+                scope=scope,
+                target_name=name,
+                hub=ports.hub,
+                target=ports.target,
+                ground=CompanionGround(self.ground),
+                events=ports.object_events,
+                target_namespace=self._namespace_of,
+                watched=lambda: self.ground.watched,
+                wake=self.enqueue,
+                admit=ports.admit,
+                target_reachable=ports.target_reachable,
+                leaving=ports.leaving,
+                confirm_hub=ports.confirm_hub,
+                confirm_target=ports.confirm_target,
+                fence=ports.fence,
+                fence_target=ports.fence_target,
+                delete_bound=self._delete_bound(),
+                clock=timing.clock,
+                random=timing.random,
+            ),
+            AddressPorts(
+                read_hub=read_hub,
+                read_target=self._read_target_ranges,
+                node_name=scope.node_name,
+                target_name=name,
+                target_identity=lambda: register.identity if is_identity(register.identity) else "",
+                target_reachable=ports.target_reachable,
+                changed=self._on_addresses_decided,
+                clock=timing.clock,
+                random=timing.random,
+            ),
+            services=self.services,
+        )
+
+    async def _read_target_ranges(self) -> RangeSources:
+        """Read them, but of a target that is confined to namespaces: there is no right to."""
+        if confined_to(self._rules.namespaces) is not None:
+            return RangeSources()
+        return await read_range_sources(self._ports.target)
+
+    def _on_addresses_decided(self) -> None:
+        self._ports.addresses_decided()
+        for key in list(self.hub_pods.keys()):
+            self.enqueue(key)
+
+    def _namespace_of(self, hub_namespace: str) -> str | None:
+        """Say where pods of a hub namespace run by today's rules; None where none may."""
+        place = self.ground.mirror_key(ObjectKey(hub_namespace, hub_namespace))
+        if place is None:
+            return None
+        is_closed = place.namespace in SYSTEM_NAMESPACES and not self.plan.allow_system_namespaces
+        return None if is_closed else place.namespace
+
     def _hold(self, hub_pod: JsonObject, target_namespace: str) -> Hold | None:
         is_asked = self._rules.companions.are_made  # else who names one is refused
-        return self.comers.hold(hub_pod, target_namespace) if is_asked else None
+        return joined(
+            self.comers.hold(hub_pod, target_namespace) if is_asked else None,
+            self.claims.hold(hub_pod, target_namespace),
+        )
 
     def _target_namespace(self, hub_pod: JsonObject) -> str | None:
         """Say where the companions of a hub pod stand; nowhere, where none are brought."""
@@ -347,15 +470,16 @@ class Mirroring:
     def _is_refused(self, hub_pod: JsonObject) -> bool:
         """Tell whether a hub pod gets no mirror, so that nothing of it goes anywhere."""
         key = self.ground.mirror_key(key_of(hub_pod))
-        return key is None or (
-            refusal_of(
-                hub_pod,
-                mirror_key=key,
-                rules=self.plan.render,
-                allow_system_namespaces=self.plan.allow_system_namespaces,
-            )
-            is not None
+        if key is None or self.network.refusal(hub_pod) is not None:
+            return True
+        refusal = refusal_of(
+            hub_pod,
+            mirror_key=key,
+            rules=self.plan.render,
+            target_name=self.plan.target_name,
+            allow_system_namespaces=self.plan.allow_system_namespaces,
         )
+        return refusal is not None
 
     async def _sweep_companions(self) -> None:
         await CompanionSweeper(self.comers.companions, self._rules.scope).run()
@@ -399,6 +523,8 @@ class Mirroring:
             self._ports.lags.hub_pod_changed(change)
         self._ports.hub_pod_changed(change)
         self.comers.on_hub_pod(change)
+        self.claims.on_hub_pod(change)
+        self.network.on_hub_pod(change)
         self.queue.add(*self.pods.on_hub_pod(change))
 
     def _note_mirror(self, change: Change) -> None:
@@ -417,6 +543,7 @@ class Mirroring:
 
     def _on_anchor(self, change: Change) -> None:
         self.comers.on_anchor(change)
+        self.network.on_anchor(change)
         if _only_list_changed(change):
             return
         self._ports.anchor_changed()
@@ -472,9 +599,19 @@ class Mirroring:
         record = record_of(hub_pod)
         return hub_pod if record is not None and record.mirror_uid == mirror_uid else None
 
+    def words(self, hub_pod: JsonObject, target_namespace: str) -> Words:
+        """Return what puts the target's words about a hub pod's mirror into the hub's."""
+        record = record_of(hub_pod)
+        mirror = self.mirrors.get(record.mirror) if record is not None else None
+        if mirror is None:
+            return self.plan.render.words(hub_pod, target_namespace)
+        return self.plan.render.words_of(hub_pod, mirror)
+
     def wake_all(self) -> None:
         """The target is back, or an operator spoke: every pod is worth a look."""
         self.comers.wake_all()
+        self.claims.wake_all()
+        self.network.wake_all()
         for key in list(self.hub_pods.keys()):
             self.enqueue(key)
 
@@ -497,7 +634,9 @@ class Mirroring:
         """Tell what our own requests brought to the store: no event will (`Store.writing`)."""
         found = self.hub_pods.glance(key)
         if found is not known:
-            self.comers.on_hub_pod(Change(key=key, old=known, new=self.hub_pods.get(key)))
+            change = Change(key=key, old=known, new=self.hub_pods.get(key))
+            self.comers.on_hub_pod(change)
+            self.network.on_hub_pod(change)
 
     def _hub_version(self, key: ObjectKey) -> str:
         hub_pod = self.hub_pods.glance(key)
@@ -515,7 +654,12 @@ class Mirroring:
             observer=self._ports.observer,
             context={"kind": "Pod"},
         )
-        await run_together(controller.run, *self.comers.parts().values())
+        # Not one mapping of all: where two of them give a part the same name, both are run.
+        beside = [self.comers.parts(), self.claims.parts(), self.network.parts()]
+        parts = [part for each in beside for part in each.values()]
+        if self.comers.issuer.reads_services or self.network.reads_services:
+            parts.append(self.services.run)
+        await run_together(controller.run, *parts)
 
     def nets(self) -> Mapping[str, Callable[[], Coroutine[None, None, None]]]:
         """Name what finds the work that no event told of; each is run until cancelled."""

@@ -6,7 +6,7 @@ followed with rights in its namespace alone, and only `aggregate` lists nodes an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from federate.cluster.port import ClusterPort
@@ -26,6 +26,8 @@ from federate.node.offer import (
     lean_foreign_pod,
     lean_node,
 )
+from federate.policy.offered import offered
+from federate.policy.rules import PolicyRules
 
 _LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -62,6 +64,27 @@ class Offering:
         """Follow a mirror."""
         if self.sums is not None:
             self.sums.on_mirror(change)
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedOffer:
+    """An offer less the devices that the policy refuses pods for."""
+
+    offer: StaticOffer | AggregateOffer | QuotaOffer
+    policy: PolicyRules
+
+    def capacity(self) -> Mapping[str, str] | None:
+        """Return quantities by resource; None while they are not known yet."""
+        capacity = self.offer.capacity()
+        return None if capacity is None else offered(capacity, self.policy)
+
+    def trouble(self) -> str:
+        """Return why less is offered than there may be, "" where all is well."""
+        return self.offer.trouble()
+
+    def common_labels(self) -> Mapping[str, str]:
+        """Return the labels all target nodes that count share."""
+        return self.offer.common_labels()
 
 
 def build_offering(rules: CapacityRules, ports: OfferPorts) -> Offering:

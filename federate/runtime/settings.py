@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from federate.claims.rules import ClaimRules
 from federate.companions.rules import CompanionRules
 from federate.kubelet.rules import ServingRules
 from federate.model.naming import NamespaceRules
 from federate.model.taints import Taint
 from federate.node.capacity import CapacityRules
+from federate.policy.rules import PolicyRules
+from federate.services.rules import NetworkRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,9 @@ class TargetSettings:
     """Its InternalIP; None: this host's address towards the hub."""
     kubelet: KubeletSettings = field(default_factory=KubeletSettings)
     companions: CompanionRules = field(default_factory=CompanionRules)
+    policy: PolicyRules = field(default_factory=PolicyRules)
+    claims: ClaimRules = field(default_factory=ClaimRules)
+    network: NetworkRules = field(default_factory=NetworkRules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

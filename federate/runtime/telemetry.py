@@ -185,6 +185,18 @@ METRICS: tuple[MetricRow, ...] = (
         "renewed.",
     ),
     _row(
+        Kind.GAUGE,
+        "federate_claims",
+        "node standing",
+        "Claims of the hub with storage in the target, or to have some, by where they stand.",
+    ),
+    _row(
+        Kind.GAUGE,
+        "federate_followed_services",
+        "node standing",
+        "Services of the hub that follow into the target, by where they stand.",
+    ),
+    _row(
         Kind.COUNTER,
         "federate_watch_gaps_total",
         "cluster resource",

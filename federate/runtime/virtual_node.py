@@ -10,7 +10,7 @@ import asyncio
 import errno
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -33,13 +33,14 @@ from federate.errors import (
 from federate.model.marks import Scope
 from federate.model.naming import leader_lease_name, may_meet_hub
 from federate.model.objects import JsonObject, ObjectKey
-from federate.model.resources import PODS
+from federate.model.resources import PODS, Resource
 from federate.node.anchors import NodeAnchors
 from federate.runtime.election import STANDBY_PERIOD_SECONDS, Election
 from federate.runtime.leading import Leading, LeadingPorts
 from federate.runtime.settings import TargetSettings
 from federate.runtime.telemetry import Telemetry
 from federate.runtime.together import run_together
+from federate.services.ranges import RangeSources
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -70,6 +71,9 @@ class Surroundings:
     leader_lease_namespace: str
     federate_version: str
     telemetry: Telemetry
+    read_daemonsets: Callable[[], Awaitable[Sequence[JsonObject] | None]]
+    read_hub_ranges: Callable[[], Awaitable[RangeSources]]
+    """Lists the hub's DaemonSets for all of them; None where that is not allowed."""
 
 
 class PodEvents:
@@ -84,6 +88,32 @@ class PodEvents:
         """Note one Event."""
         self._recorder.event(
             ref_to(PODS, regarding),
+            reason=reason,
+            note=note,
+            action=action,
+            type="Warning" if warning else "Normal",
+        )
+
+
+class ObjectEvents:
+    """Events about other objects of the hub; satisfies `mirror.ports.ObjectEventSink`."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def event(
+        self,
+        resource: Resource,
+        regarding: JsonObject,
+        *,
+        reason: str,
+        note: str,
+        action: str,
+        warning: bool = True,
+    ) -> None:
+        """Note one Event."""
+        self._recorder.event(
+            ref_to(resource, regarding),
             reason=reason,
             note=note,
             action=action,
@@ -246,12 +276,15 @@ class VirtualNode:
                 hub=self._around.hub,
                 target=target,
                 events=PodEvents(recorder),
+                object_events=ObjectEvents(recorder),
                 fence=self.election.fence,
                 confirm_hub=self._around.hub_guard.confirm,
                 metrics=self._around.telemetry.metrics,
                 is_distinct=is_distinct,
                 credential_expiry=target.credential_expiry,
                 open_call=target.stream,
+                read_daemonsets=self._around.read_daemonsets,
+                read_hub_ranges=self._around.read_hub_ranges,
             ),
             node_address=address,
             federate_version=self._around.federate_version,

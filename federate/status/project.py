@@ -23,6 +23,8 @@ from federate.model.objects import (
 )
 from federate.model.pods import scheduling_gates_of
 from federate.model.reasons import PodReason
+from federate.services.addresses import UNDECIDED, AddressDecision, with_shown_addresses
+from federate.status.scheduling import UNSCHEDULABLE, unscheduled_reason
 
 MIRROR_SCHEDULED = "federate.dev/MirrorScheduled"
 """The target scheduler's words; present only while it has not found a node."""
@@ -80,7 +82,7 @@ class Addresses:
     """Which addresses a hub pod shows: the virtual node's own, and (C47) the mirror's or none."""
 
     node_address: str
-    reflect_pod_addresses: bool = False
+    decision: AddressDecision = UNDECIDED
 
 
 def project_status(
@@ -90,7 +92,8 @@ def project_status(
     theirs = status_of(mirror)
     status: JsonDict = {k: v for k, v in theirs.items() if k not in NEVER_PROJECTED}
     status.setdefault("phase", "Pending")
-    _project_addresses(status, addresses)
+    status = with_shown_addresses(status, hub_pod, addresses.decision)
+    _project_host_address(status, addresses)
     _project_observed_generation(status, hub_pod, mirror)
     _hide_injected_containers(status, spec_of(hub_pod))
     conditions = _project_conditions(hub_pod, mirror)
@@ -128,10 +131,7 @@ def _waiting_told(container_status: JsonDict, words: Words) -> JsonDict:
     return {**container_status, "state": {**state, "waiting": _told(waiting, words)}}
 
 
-def _project_addresses(status: JsonDict, addresses: Addresses) -> None:
-    if not addresses.reflect_pod_addresses:
-        status.pop("podIP", None)
-        status.pop("podIPs", None)
+def _project_host_address(status: JsonDict, addresses: Addresses) -> None:
     if status.pop("hostIP", None) is not None and addresses.node_address:
         status["hostIP"] = addresses.node_address
         status["hostIPs"] = [{"ip": addresses.node_address}]
@@ -185,8 +185,19 @@ def _project_conditions(hub_pod: JsonObject, mirror: JsonObject) -> list[JsonDic
     if scheduled is not None and scheduled.get("status") == "False" and not _is_held(mirror):
         others = [c for c in conditions if c["type"] != "Ready"]
         told = _translated(scheduled, MIRROR_SCHEDULED, hub_pod, mirror)
-        return [*others, *_unscheduled(hub_pod, told)]
+        return [*others, *_unscheduled(hub_pod, _with_gates(told, mirror))]
     return conditions
+
+
+def _with_gates(told: JsonDict, mirror: JsonObject) -> JsonDict:
+    """Name the gates that somebody in the target put there: the scheduler only says that some are.
+
+    A queueing system there, say, holds pods back until it is their turn.
+    """
+    gates = scheduling_gates_of(mirror) - {RECORDED_GATE}
+    if told.get("reason") != "SchedulingGated" or not gates:
+        return told
+    return {**told, "message": f"{told.get('message') or ''}: {', '.join(sorted(gates))}"}
 
 
 def _is_held(mirror: JsonObject) -> bool:
@@ -207,13 +218,18 @@ def _translated(
 
 
 def _unscheduled(hub_pod: JsonObject, scheduled: JsonDict) -> Iterable[JsonDict]:
-    """The target scheduler's words, in a condition of our own and in Ready's message (C40)."""
-    yield scheduled
+    """The target scheduler's words, in a condition of our own and in Ready's message (C40).
+
+    Its one reason for all causes is put more precisely where its words tell (C46).
+    """
+    told = scheduled.get("message") or ""
+    why = unscheduled_reason(told) if scheduled.get("reason") == UNSCHEDULABLE else None
+    yield scheduled if why is None else {**scheduled, "reason": why}
     ready = {
         "type": "Ready",
         "status": "False",
         "reason": PodReason.MIRROR_UNSCHEDULABLE,
-        "message": scheduled.get("message", ""),
+        "message": told,
         "lastTransitionTime": scheduled.get("lastTransitionTime"),
     }
     yield keep_transition_time(ready, hub_pod)

@@ -22,6 +22,7 @@ from federate.model.marks import COMPANION_LABEL
 from federate.model.objects import JsonDict, key_of, uid_of
 from federate.model.resources import CONFIGMAPS, NAMESPACES, PODS, SECRETS, SERVICEACCOUNTS
 from federate.runtime.companions import Comers, build_comers
+from federate.services.watched import HubObjects, hub_services
 from tests.integration.test_companions_real import Crowd, Requests
 from tests.integration.test_identity_real import RULES
 from tests.support.issuestage import token_volume
@@ -90,15 +91,19 @@ class Bearers:
         for pod in await side_by_side(make, range(count)):
             self.hub_pods.apply(WatchEvent(type="ADDED", object=pod))
 
-    def comers(self) -> Comers:
+    def comers(self, services: HubObjects) -> Comers:
         """Build what a process has that begins to lead now."""
         ports = replace(self.crowd.companions._ports, brings_tokens=True, hub_pods=self.hub_pods)
-        return build_comers(RULES, ports, events=NoEvents(), wall_clock=time.time)
+        return build_comers(
+            RULES, ports, events=NoEvents(), services=services, wall_clock=time.time
+        )
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[Comers]:
         """Let it run inside; each pod asks for what it waits for, as its own reconcile does."""
-        comers = self.comers()
+        ports = self.crowd.companions._ports
+        services = hub_services(self.crowd.hub, clock=ports.clock, random=ports.random)
+        comers = self.comers(services)
         reflectors = comers.open()
         tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
         for reflector in reflectors:
@@ -106,7 +111,8 @@ class Bearers:
         for pod in self.hub_pods.values():
             comers.on_hub_pod(Change(key=key_of(pod), old=None, new=pod))
             comers.hold(pod, self.crowd.namespace)
-        tasks += [asyncio.create_task(part()) for part in comers.parts().values()]
+        parts = [*comers.parts().values(), services.run]
+        tasks += [asyncio.create_task(part()) for part in parts]
         try:
             yield comers
             assert not [task for task in tasks if task.done()], tasks

@@ -13,9 +13,9 @@ import pytest
 from e2e.testbed.fixtures import TestbedFactory
 from e2e.testbed.local import LocalCluster
 from e2e.testbed.provider import ClusterSpec
+from federate.claims.places import claims_used, with_claims
 from federate.mirror.refusal import refusal_of
 from federate.mirror.render import (
-    KEPT_NODE_KEYS,
     NEVER_TRAVELS,
     NOT_VIRTUAL,
     RenderRules,
@@ -23,16 +23,19 @@ from federate.mirror.render import (
 )
 from federate.model.objects import JsonDict, JsonObject, ObjectKey
 from federate.model.pods import VIRTUAL_NODE_TAINT_KEY
+from federate.policy.rules import COMMON_NODE_KEYS, Outcome, PolicyRules
+from federate.policy.topics import TOPICS
 from tests.support.builders import pod
 from tests.support.podschema import POD_SPEC, fields_of
 
 pytestmark = pytest.mark.integration
 
-KEPT_KEY = min(KEPT_NODE_KEYS)
+KEPT_KEY = min(COMMON_NODE_KEYS)
 NEXT = ClusterSpec(
     name="spec-fields-next", minor="1.36", with_controller_manager=False, with_scheduler=False
 )
-RULES = RenderRules()
+RULES = RenderRules(policy=PolicyRules(outcomes={topic.key: Outcome.ALLOW for topic in TOPICS}))
+"""All that a target can allow."""
 
 ALWAYS: JsonObject = {
     "automountServiceAccountToken": False,
@@ -119,7 +122,10 @@ def test_every_field_travels_or_is_on_the_list(schemas: JsonDict) -> None:
             continue
         before = hub_pod(field.fragment)
         given = copy.deepcopy(before)
-        assert render_spec(before, RULES) == expected_spec(field.fragment), field.path
+        # A claim is another in the target, of the pod's own too.
+        names = {use.volume: "there" for use in claims_used(before)}
+        wanted = expected_spec(with_claims(field.fragment, names))
+        assert render_spec(before, RULES, names) == wanted, field.path
         assert before == given, f"{field.path}: the hub pod was changed"
 
 
@@ -212,7 +218,10 @@ def test_without_companions_a_secret_named_by_a_string_is_refused() -> None:
     see test_companion_fields.)"""
     volume = {"name": "v", "azureFile": {"secretName": "s", "shareName": "x"}}
     refusal = refusal_of(
-        hub_pod({"volumes": [volume]}), mirror_key=ObjectKey("ns", "web"), rules=RULES
+        hub_pod({"volumes": [volume]}),
+        mirror_key=ObjectKey("ns", "web"),
+        target_name="t",
+        rules=RULES,
     )
     assert refusal is not None
     assert refusal.reason == "CompanionMissing"

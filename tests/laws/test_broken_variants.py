@@ -140,8 +140,10 @@ def record_moves_to_the_second(patch: pytest.MonkeyPatch) -> None:
     """A second mirror takes the first one's place, instead of being deleted."""
     mirrored = plan._plan_mirrored
 
-    def adopt(view: PodView, rules: Any, hub_pod: JsonObject, mirror: JsonObject) -> Step:
-        step = mirrored(view, rules, hub_pod, mirror)
+    def adopt(
+        view: PodView, rules: Any, hub_pod: JsonObject, mirror: JsonObject, *rest: Any
+    ) -> Step:
+        step = mirrored(view, rules, hub_pod, mirror, *rest)
         is_second = "runs once" in step.reason or "not the recorded" in step.reason
         return plan._plan_recording(view, rules, hub_pod, mirror) if is_second else step
 

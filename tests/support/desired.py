@@ -84,9 +84,8 @@ def _is_in_doubt(world: World, hub_pod: JsonObject) -> bool:
 def _says_why(world: World, hub_pod: JsonObject) -> bool:
     reason = (condition_of(hub_pod, MIRRORED) or {}).get("reason")
     occupant = world.mirror(key_of(hub_pod))
-    return (
-        reason == "NameTaken" and occupant is not None and origin_uid(occupant) != uid_of(hub_pod)
-    )
+    is_taken = occupant is not None and origin_uid(occupant) != uid_of(hub_pod)
+    return reason == "PolicyRefused" or (reason == "NameTaken" and is_taken)
 
 
 def _untold(hub_pod: JsonObject, mirror: JsonObject) -> Iterator[str]:

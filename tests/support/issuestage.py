@@ -31,6 +31,7 @@ from federate.model.naming import anchor_name, prefixed_namespace
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, key_of
 from federate.model.resources import CONFIGMAPS, PODS, Resource
 from federate.patch.document import MERGE, PatchBody
+from federate.services.watched import hub_services
 from tests.support.clock import virtual_loop
 from tests.support.fakeclient import Call, Crash, Fault, Faults, Refuse
 from tests.support.fakecluster import EPOCH, FakeCluster
@@ -212,7 +213,10 @@ class IssueStage:
             wall_clock=lambda: EPOCH.timestamp() + loop.time(),
             renew_share=self.renew_share,
         )
-        self.issuer = Issuer(tools, self.told)
+        self.services = hub_services(
+            self.hub_client, clock=loop.time, random=Random(1), is_needed=True
+        )
+        self.issuer = Issuer(tools, self.told, self.services)
         self.lists.listeners.append(self.issuer.on_record)
 
     def _admit(self) -> Outcome | None:
@@ -248,6 +252,8 @@ class IssueStage:
         for reflector in reflectors:
             await reflector.synced.wait()
         tasks += [asyncio.create_task(part()) for part in self.issuer.parts().values()]
+        if self.issuer.reads_services:
+            tasks.append(asyncio.create_task(self.services.run()))
         try:
             yield
         finally:

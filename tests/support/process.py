@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from federate.claims.rules import ClaimRules
 from federate.companions.rules import CompanionRules
 from federate.errors import ClusterError, LeadershipLost
 from federate.mirror.steps import Lane
@@ -19,11 +20,13 @@ from federate.model.naming import NamespaceRules
 from federate.model.objects import ObjectKey
 from federate.model.resources import NODES
 from federate.node.anchors import NodeAnchors
+from federate.policy.rules import PolicyRules
 from federate.runtime.lags import PodLags
-from federate.runtime.mirroring import Mirroring, MirroringPorts, MirroringRules, Timing
+from federate.runtime.mirroring import NO_NETWORK, Mirroring, MirroringPorts, MirroringRules, Timing
+from federate.services.rules import NetworkRules
 from tests.support.fakeclient import Crash, FakeClient, Ice
 from tests.support.fakecluster import EPOCH
-from tests.support.scene import RULES, SCOPE, NoEvents, agreed
+from tests.support.scene import RULES, SCOPE, NoEvents, Told, agreed
 
 WITHOUT_COMPANIONS = CompanionRules(are_made=False)
 
@@ -49,6 +52,9 @@ class Process:
         with_nets: bool = True,
         namespaces: NamespaceRules,
         companions: CompanionRules = WITHOUT_COMPANIONS,
+        claims: ClaimRules | None = None,
+        network: NetworkRules = NO_NETWORK,
+        policy: PolicyRules | None = None,
     ) -> None:
         self.hub, self.target = hub, target
         self._clock = clock
@@ -59,12 +65,23 @@ class Process:
         self.register = NodeAnchors(hub=hub, scope=SCOPE, fence=lambda: self.fence())
         self.mirror_lags: list[float] = []
         self.status_lags: list[float] = []
+        self.object_events = Told()
+        render = replace(
+            RULES.render, claims=claims or ClaimRules(), policy=policy or RULES.render.policy
+        )
         self.mirroring = Mirroring(
-            MirroringRules(scope=SCOPE, namespaces=namespaces, plan=RULES, companions=companions),
+            MirroringRules(
+                scope=SCOPE,
+                namespaces=namespaces,
+                plan=replace(RULES, render=render),
+                companions=companions,
+                network=network,
+            ),
             MirroringPorts(
                 hub=hub,
                 target=target,
                 events=self.events,
+                object_events=self.object_events,
                 fence=lambda: self.fence(),
                 fence_target=lambda: None,
                 confirm_hub=agreed,

@@ -30,6 +30,7 @@ _POD_FIELDS: Mapping[str, Callable[[JsonObject], str]] = {
 }
 _EVENT_FIELDS: Mapping[str, Callable[[JsonObject], str]] = {
     "involvedObject.kind": lambda event: (event.get("involvedObject") or {}).get("kind") or "",
+    "involvedObject.uid": lambda event: (event.get("involvedObject") or {}).get("uid") or "",
 }
 _ALL_FIELDS: Mapping[str, Callable[[JsonObject], str]] = {
     "metadata.name": lambda obj: key_of(obj).name,

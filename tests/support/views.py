@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from federate.mirror.applied import record_annotations
-from federate.mirror.render import RenderRules, applicable, format_managed_keys
+from federate.mirror.render import RenderRules, applicable, format_managed_keys, looks_of
 from federate.mirror.steps import (
     AnchorState,
     PlanRules,
@@ -20,6 +20,7 @@ from federate.mirror.steps import (
     WriteHubPod,
 )
 from federate.model.marks import (
+    MADE_AS_ANNOTATION,
     MANAGED_KEYS_ANNOTATION,
     RECORD_ANNOTATION,
     MirrorRecord,
@@ -36,6 +37,9 @@ from federate.model.objects import (
     key_of,
     uid_of,
 )
+from federate.services.addresses import decide_addresses
+from federate.services.ranges import Ranges
+from federate.services.rules import AddressMode
 from federate.status.project import Addresses
 from federate.status.writing import HubWrite
 from tests.support.builders import PodBuilder, pod
@@ -44,7 +48,8 @@ from tests.support.strategic import apply_strategic_patch
 NOW = datetime(2026, 1, 1, 1, 0, 0, tzinfo=UTC)
 SCOPE = Scope(hub_id="11111111-2222-3333-4444-555555555555", node_name="edge")
 OTHER_SCOPE = Scope(hub_id="11111111-2222-3333-4444-555555555555", node_name="attic")
-ADDRESSES = Addresses(node_address="192.0.2.10", reflect_pod_addresses=True)
+SHOWN = decide_addresses(AddressMode.REFLECT, hub=Ranges(), target=Ranges(), target_name="berlin")
+ADDRESSES = Addresses(node_address="192.0.2.10", decision=SHOWN)
 RULES = PlanRules(render=RenderRules(), addresses=ADDRESSES, target_name="berlin")
 
 
@@ -78,6 +83,14 @@ def mirror(
         .with_annotations(annotations)
         .owned_by("ConfigMap", "federate-anchor")
     )
+
+
+def made_as(
+    hub: JsonObject, rules: RenderRules = RULES.render, *, scope: Scope = SCOPE
+) -> dict[str, str]:
+    """Return what a mirror says of what it was made as: by those rules, of that hub pod."""
+    origin = Origin(scope=scope, pod=key_of(hub), pod_uid=uid_of(hub))
+    return {MADE_AS_ANNOTATION: looks_of(hub, origin=origin, rules=rules).fingerprint}
 
 
 def intending(builder: PodBuilder, *, at: str = "2026-01-01T00:59:50Z") -> PodBuilder:

@@ -21,7 +21,8 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.pods import grace_seconds_of, has_started, is_terminal, node_name_of, phase_of
-from federate.model.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, SERVICEACCOUNTS
+from federate.model.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, SERVICEACCOUNTS, SERVICES
+from federate.services.following import service_of
 from tests.support.fakecluster import FakeCluster
 from tests.support.fakestore import Change as Write
 from tests.support.fakestore import Eyes
@@ -48,6 +49,8 @@ class Witness:
         self.runs: dict[str, set[str]] = {}
         """Uids of the mirrors that were ever bound or started, by hub pod uid."""
         self.mirrors_made: Counter[str] = Counter()
+        self._taken_back: set[str] = set()
+        """Uids of the mirrors that federate deleted gated: they never ran."""
         self._forgotten: set[str] = set()
         self._unmarked_at: dict[str, float] = {}
         self._changed_at = 0.0
@@ -147,7 +150,8 @@ class Witness:
         if is_terminal(new) and not is_terminal(old):
             self._see_ended(new)
         before, after = _recorded(old), _recorded(new)
-        if before and before != after:
+        is_given_up = not after and before in self._taken_back
+        if before and before != after and not is_given_up:
             self._note(f"{key_of(old)} had {before} on record, and has {after or 'nothing'}")
         if after and uid_of(new) in self._forgotten:
             self._forgotten.discard(uid_of(new))
@@ -184,6 +188,10 @@ class Witness:
             return change.old is None  # the cluster's own controllers fill a new namespace
         if any(_came_along(one) for one in (change.old, change.new) if one is not None):
             return True
+        if change.resource == SERVICES:
+            return all(
+                service_of(SCOPE, one) for one in (change.old, change.new) if one is not None
+            )
         is_anchor = change.resource == CONFIGMAPS and change.key.name == ANCHOR.name
         is_new = change.old is None or _is_same_but_list(change.old, change.new)
         return is_anchor and is_new and change.key.namespace in self.grounds
@@ -233,7 +241,9 @@ class Witness:
         if hub_pod is None or is_terminal(hub_pod) or self.was_restored:
             return
         if not is_terminating(hub_pod):
-            if _recorded(hub_pod) == uid_of(old):
+            if _is_held(old):
+                self._taken_back.add(uid_of(old))  # for good: a late patch finds nothing
+            elif _recorded(hub_pod) == uid_of(old):
                 self._note(f"the mirror of the living {key_of(hub_pod)} was deleted")
         elif (
             node_name_of(old)

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from federate.claims.rules import ClaimRules
 from federate.companions.rules import CompanionRules
 from federate.errors import ClusterError
 from federate.model.marks import NODE_HUB_ANNOTATION, origin_of
@@ -27,6 +28,9 @@ from federate.model.resources import (
     SERVICEACCOUNTS,
     Resource,
 )
+from federate.policy.rules import PolicyRules
+from federate.runtime.mirroring import NO_NETWORK
+from federate.services.rules import NetworkRules
 from tests.support.builders import PodBuilder
 from tests.support.desired import differences
 from tests.support.fakeclient import Call, CrashBefore, Fault, Freeze, Ice
@@ -72,10 +76,15 @@ class World:
         is_brisk: bool = False,
         namespaces: NamespaceRules | None = None,
         companions: CompanionRules = WITHOUT_COMPANIONS,
+        claims: ClaimRules | None = None,
+        network: NetworkRules = NO_NETWORK,
+        policy: PolicyRules | None = None,
     ) -> None:
         """`is_brisk`: the target's scheduler and kubelets run and end what they can at once."""
         self.namespaces = namespaces or NamespaceRules()
-        self._companions = companions
+        self.companions, self._claims, self._network = companions, claims, network
+        self.policy = policy or PolicyRules()
+        """As `companions`: what the next process goes by; the one that runs has its own."""
         self.clock = asyncio.get_running_loop().time
         self.hub = hub_type("hub", self.clock)
         self.target = FakeCluster("target", self.clock)
@@ -145,7 +154,10 @@ class World:
             workers=self._workers,
             with_nets=self._with_nets,
             namespaces=self.namespaces,
-            companions=self._companions,
+            companions=self.companions,
+            claims=self._claims,
+            network=self._network,
+            policy=self.policy,
         )
 
     @property

@@ -8,6 +8,7 @@ import pytest
 
 from federate import errors
 from federate.errors import (
+    LONGEST_DETAIL,
     AlreadyExists,
     ClusterError,
     ConfigError,
@@ -78,7 +79,7 @@ def test_a_cluster_error_says_what_where_and_what_came_back() -> None:
 
 def test_long_answers_are_cut() -> None:
     """A server's page of HTML does not fill the log."""
-    assert len(ClusterError("x" * 5000).detail) == 256
+    assert len(ClusterError("x" * 5000).detail) == LONGEST_DETAIL
 
 
 def test_a_server_that_names_no_time_is_left_alone_for_a_second() -> None:

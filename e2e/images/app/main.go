@@ -33,6 +33,7 @@ const usage = `usage: app COMMAND [ARGUMENT]
   show PATH... [wait], notice PATH, ask PATH...
                   print what the container was given, when a file changes, and what the API
                   server answers to the pod's service account
+  fetch URL...    print what others answer, who are called by name
   end             ask the container's first process to end, from an exec
   registry ADDRESS USER PASSWORD
                   hand out an image of this program, private/app, to that user

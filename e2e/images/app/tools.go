@@ -60,6 +60,8 @@ func useTool(ctx context.Context, command string, arguments []string) bool {
 		notice(ctx, arguments[0])
 	case "ask":
 		ask(given(arguments))
+	case "fetch":
+		fetch(given(arguments))
 	case "end":
 		check(syscall.Kill(1, syscall.SIGTERM))
 	case "registry":

@@ -12,6 +12,8 @@ from typing import Any
 from federate.check.access import ACCESS_REVIEWS, RULES_REVIEWS, SUBJECT_REVIEWS
 from federate.check.checkup import Checked, EndPoint, check_all
 from federate.check.findings import FindingId, Status, StepResult
+from federate.claims.render import render_storage_class
+from federate.claims.rules import ClaimMode, ClaimRules
 from federate.cluster.sessions import Access
 from federate.cluster.upstream import Reply, UpstreamCall
 from federate.companions.environment import Advertised
@@ -34,6 +36,7 @@ from federate.model.resources import (
     PODS,
     SERVICEACCOUNTS,
     SERVICES,
+    STORAGE_CLASSES,
     Resource,
 )
 from federate.node.capacity import CapacityRules
@@ -228,6 +231,7 @@ async def test_rights_are_asked_for_the_virtual_nodes_by_name() -> None:
         asked = [q for q in pair.at_hub.questions if q["resource"] == "nodes"]
     assert {(q["verb"], q.get("name", "")) for q in asked} == {
         ("create", ""),
+        ("list", ""),  # for address ranges
         *((verb, "edge") for verb in ("get", "list", "watch", "patch")),
     }
 
@@ -557,3 +561,26 @@ async def test_without_a_hub_the_account_is_looked_at_nowhere() -> None:
     async with bed() as pair:
         step = account_step(await pair.check(broken=frozenset({"hub"})))
         assert step.said == "default: no namespace is in use yet"
+
+
+async def test_the_storage_classes_of_both_sides_are_judged() -> None:
+    """Only where claims have storage in the target; a class of the hub serves several nodes."""
+    names = {"fast": "ssd", "any": ""}
+    claims = ClaimRules(mode=ClaimMode.TARGET, storage_classes=names)
+    async with bed() as pair:
+        pair.settings = replace(pair.settings, targets=(replace(EDGE, claims=claims),))
+        missing = await pair.check()
+        for name in names:
+            pair.hub.add(STORAGE_CLASSES, render_storage_class(name, node_names=["edge"]))
+        pair.target.add(STORAGE_CLASSES, {"metadata": {"name": "ssd"}})
+        good = await pair.check()
+    said = [(r.end, f.what) for r in missing for f in r.findings if r.step == "storage"]
+    assert [(end, "no storage class" in what) for end, what in said] == [
+        ("hub", True),
+        ("hub", True),
+        ("edge", True),
+    ]
+    assert {(r.end, r.said, r.status) for r in good if r.step == "storage"} == {
+        ("hub", "any, fast", Status.OK),
+        ("edge", "ssd", Status.OK),
+    }

@@ -10,23 +10,26 @@ import pytest
 
 from federate.check.findings import FindingId, Severity
 from federate.check.workloads import (
-    NodeShape,
-    affinity_patch_command,
-    expected_shape,
+    expected_traits,
     judge_budgets,
     judge_daemonsets,
     judge_services,
     judge_target_namespaces,
-    matches,
     selects,
-    shape_of,
-    wants_node,
 )
 from federate.model.marks import HUB_NAMESPACE_ANNOTATION
 from federate.model.objects import JsonDict
 from federate.model.taints import Taint, TaintEffect
+from federate.node.daemonsets import (
+    NodeTraits,
+    affinity_patch_command,
+    matches,
+    traits_of,
+    wants_node,
+)
+from federate.policy.rules import DaemonSetMode
 
-NODE = expected_shape("edge", taint_value="federate", labels={"zone": "north", "size": "7"})
+NODE = expected_traits("edge", taint_value="federate", labels={"zone": "north", "size": "7"})
 EVERYTHING = [{"operator": "Exists"}]
 OURS = {"key": "virtual-kubelet.io/provider", "operator": "Exists"}
 
@@ -65,7 +68,7 @@ KEPT_OFF = affinity(term(needs("type", "NotIn", "virtual-kubelet")))
     ],
 )
 def test_a_daemonset_that_tolerates_the_taint_is_found(tolerations: list[JsonDict]) -> None:
-    [finding] = judge_daemonsets([daemonset(tolerations)], NODE)
+    [finding] = judge_daemonsets([daemonset(tolerations)], NODE, DaemonSetMode.PENDING)
     assert finding.id is FindingId.DAEMONSET_TOLERATES_NODE
     assert finding.severity is Severity.WARN
     assert "kube-system/cni" in finding.what
@@ -83,16 +86,24 @@ def test_a_daemonset_that_tolerates_the_taint_is_found(tolerations: list[JsonDic
     ],
 )
 def test_one_that_does_not_is_left_alone(tolerations: list[JsonDict]) -> None:
-    assert judge_daemonsets([daemonset(tolerations)], NODE) == ()
+    assert judge_daemonsets([daemonset(tolerations)], NODE, DaemonSetMode.PENDING) == ()
+
+
+def test_what_becomes_of_its_pod_is_as_the_policy_says() -> None:
+    """Taken for ready it holds nothing up, and where it is mirrored nothing is to be told."""
+    [finding] = judge_daemonsets([daemonset()], NODE, DaemonSetMode.PRETEND)
+    assert (finding.id, finding.severity) == (FindingId.DAEMONSET_PRETENDED, Severity.NOTE)
+    assert "runs nowhere" in finding.what
+    assert judge_daemonsets([daemonset()], NODE, DaemonSetMode.MIRROR) == ()
 
 
 def test_more_taints_have_to_be_tolerated_too() -> None:
     taints = [*NODE.taints, {"key": "gpu", "effect": "NoSchedule"}]
-    node = NodeShape(name="edge", labels=NODE.labels, taints=taints)
+    node = NodeTraits(name="edge", labels=NODE.labels, taints=taints)
     assert not wants_node(daemonset([OURS]), node)
     assert wants_node(daemonset([OURS, {"key": "gpu", "operator": "Exists"}]), node)
     soft = [*NODE.taints, {"key": "gpu", "effect": "PreferNoSchedule"}]
-    assert wants_node(daemonset([OURS]), NodeShape(name="e", labels=NODE.labels, taints=soft))
+    assert wants_node(daemonset([OURS]), NodeTraits(name="e", labels=NODE.labels, taints=soft))
 
 
 @pytest.mark.parametrize(
@@ -143,14 +154,14 @@ def test_the_patch_keeps_it_off_and_changes_nothing_else(pod: JsonDict) -> None:
     patch = json.loads(words[words.index("-p") + 1])
     patched = patch["spec"]["template"]["spec"]["affinity"]
     assert not wants_node(daemonset(**{**pod, "affinity": patched}), NODE)
-    real = NodeShape(name="edge", labels={"zone": "north", "a": "b"}, taints=())
+    real = NodeTraits(name="edge", labels={"zone": "north", "a": "b"}, taints=())
     assert wants_node(before, real)
     assert wants_node(daemonset(**{**pod, "affinity": patched}), real)
 
 
 def test_a_node_that_is_not_there_yet_has_the_taints_of_its_settings() -> None:
     gpu = Taint(key="gpu", effect=TaintEffect.NO_EXECUTE)
-    node = expected_shape("edge", taint_value="mine", labels={}, taints=[gpu])
+    node = expected_traits("edge", taint_value="mine", labels={}, taints=[gpu])
     assert wants_node(daemonset(), node)
     assert not wants_node(daemonset([OURS]), node)
     assert not wants_node(daemonset([{**OURS, "operator": "Equal", "value": "federate"}]), node)
@@ -158,7 +169,7 @@ def test_a_node_that_is_not_there_yet_has_the_taints_of_its_settings() -> None:
 
 def test_the_node_that_stands_tells_its_shape() -> None:
     """But for what comes and goes with its health."""
-    found = shape_of(
+    found = traits_of(
         {
             "metadata": {"name": "edge", "labels": {"a": "b"}},
             "spec": {

@@ -71,7 +71,8 @@ def test_capacity_decides_about_nodes(capsys: Captured) -> None:
         return ["nodes"] in [rule["resources"] for rule in rules(made)]
 
     assert reads_nodes()
-    assert not reads_nodes("--capacity", "static")
+    assert not reads_nodes("--capacity", "static", "--without", "addresses")
+    assert reads_nodes("--capacity", "static")  # with addresses, whose ranges are told by nodes
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from rich.console import Console
 
-from federate.cli.status import draw, how_left, node_row, read_hub, waiting_row
+from federate.cli.status import draw, how_hidden, how_left, node_row, read_hub, waiting_row
 from federate.cli.view import HubView, NodeView, WaitingPod
 from federate.errors import Forbidden, Unreachable
 from federate.model.marks import LEAVING_ANNOTATION, LEFT_ANNOTATION
@@ -55,6 +55,24 @@ def drawn(view: HubView) -> str:
     with console.capture() as captured:
         console.print(draw(view))
     return captured.get()
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_said"),
+    [
+        ("RangesOverlap", True),
+        ("RangesUnknown", True),
+        ("RangesApart", False),
+        ("AddressesConfigured", False),
+        ("RangesBeingRead", False),
+        ("", False),
+    ],
+)
+def test_hidden_addresses_are_told_where_nobody_asked_for_that(reason: str, is_said: bool) -> None:
+    node = edge(addresses="hidden, since nobody tells", addresses_reason=reason)
+    said = "edge: addresses of pods are hidden, since nobody tells"
+    assert how_hidden(node) == (said if is_said else "")
+    assert (said in drawn(HubView(nodes=(node,), waiting=()))) == is_said
 
 
 def test_a_node_is_a_row() -> None:

@@ -124,6 +124,18 @@ def test_a_node_that_is_ready_may_have_a_word_for_operators(reason: str, shown_a
     assert shown.message == ("said" if shown_as else "")
 
 
+def test_a_node_tells_what_is_decided_about_addresses() -> None:
+    """The word of its condition; one of an earlier version has none."""
+    told = node()
+    told["status"]["conditions"] = [
+        {"type": "federate.dev/AddressesReflected", "reason": "RangesOverlap", "message": "hidden"}
+    ]
+    (shown,) = view([told]).nodes
+    assert (shown.addresses, shown.addresses_reason) == ("hidden", "RangesOverlap")
+    (shown,) = view([node()]).nodes
+    assert (shown.addresses, shown.addresses_reason) == ("", "")
+
+
 def test_a_cordoned_node_says_so() -> None:
     """Cordoning shows as with kubectl."""
     cordoned = {**node(ready={"status": "True"}), "spec": {"unschedulable": True}}

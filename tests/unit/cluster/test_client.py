@@ -18,6 +18,7 @@ from federate.cluster.client import ClusterClient
 from federate.cluster.port import ClusterPort, WatchEvent
 from federate.cluster.sessions import Access, SessionPools
 from federate.errors import (
+    LONGEST_DETAIL,
     AlreadyExists,
     ClusterError,
     Conflict,
@@ -331,14 +332,14 @@ async def test_c73_what_a_server_warns_of_a_secret_is_not_logged(
 )
 async def test_statuses(status: int, reason: str, kind: type[ClusterError]) -> None:
     """Each status has one meaning, and the message says what was attempted, where, on what."""
-    async with bench(failure(status, reason, "etcdserver: request timed out " * 30)) as b:
+    async with bench(failure(status, reason, "etcdserver: request timed out " * 99)) as b:
         with pytest.raises(ClusterError) as caught:
             await b.client.get(PODS, KEY)
     error = caught.value
     assert type(error) is kind
     assert (error.reason, error.status, error.cluster) == (reason, status, "east")
     assert str(error).startswith("get Pod ns/a at east: etcdserver: request timed out")
-    assert len(error.detail) == 256
+    assert len(error.detail) == LONGEST_DETAIL
     assert "Bearer" not in str(error)
     assert b.observed == [("get", "pods", kind.__name__)]
 

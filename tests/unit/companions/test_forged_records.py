@@ -255,6 +255,10 @@ READERS: Mapping[str, str] = {
     "federate/companions/demand.py": "believes it only where that very mirror stands",
     "federate/companions/wanted.py": "orders work by it; brings nothing until the mirror stands",
     "federate/events/relay.py": "compares it with the pod that an Event is about",
+    "federate/explain/mirrored.py": "words for who asks",
+    "federate/explain/needed.py": "words for who asks",
+    "federate/explain/reader.py": "reads the mirror by name, with the rights of who asks",
+    "federate/explain/ruled.py": "words for who asks",
     "federate/leave/abandoning.py": "words for the pod's own end",
     "federate/leave/drain.py": "whether the pod itself may be removed",
     "federate/leave/plan.py": "words for an operator",
@@ -265,6 +269,8 @@ READERS: Mapping[str, str] = {
     "federate/runtime/hosted.py": "believes it only where that mirror says the same",
     "federate/runtime/lags.py": "a measurement",
     "federate/runtime/mirroring.py": "wakes the pod itself; compares it with the mirror's marks",
+    "federate/services/population.py": "where Services may follow; they do where the rules say",
+    "federate/services/round.py": "leaves a Service where it stands",
 }
 """Each module that reads records, and how far it believes them."""
 

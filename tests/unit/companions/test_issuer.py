@@ -10,7 +10,7 @@ import structlog
 
 from federate.companions.identity import IdentityRules, TokenAsk
 from federate.companions.issued import place_of
-from federate.companions.issuer import LOOK_SECONDS, PASS_SECONDS, service_facts
+from federate.companions.issuer import LOOK_SECONDS, PASS_SECONDS
 from federate.companions.issuing import LINGER_SECONDS
 from federate.companions.lifetimes import facts_of
 from federate.companions.steps import Ground
@@ -509,14 +509,6 @@ async def test_without_links_only_the_api_server_is_told() -> None:
         assert stage.asked_whether_to_act - asked < 30, "it is asked for five times a second"
         stage.hub.faults = None
         await until(partial(stage.is_ready, linked), seconds=60)
-
-
-def test_of_services_only_what_is_told_is_kept() -> None:
-    """There may be thousands."""
-    assert service_facts(service("db")) == {
-        "metadata": {"name": "db", "namespace": "default"},
-        "spec": {"clusterIP": "10.0.0.5", "ports": [{"port": 80}]},
-    }
 
 
 # -- afterwards ------------------------------------------------------------------------------------

@@ -57,6 +57,21 @@ def mirror_of(*keys: CompanionKey) -> JsonDict:
     return made
 
 
+def test_c30_what_only_a_refused_debug_container_names_is_not_wanted() -> None:
+    """It reaches no target: neither does the Secret, with or without a mirror."""
+    for is_mirrored in (True, False):
+        wanted = fresh(travelling=without_debuggers, has_mirror=lambda _pod, is_=is_mirrored: is_)
+        pod = hub_pod("a", BOTH[1])
+        pod["spec"]["ephemeralContainers"] = [
+            {"name": "look", "envFrom": [{"secretRef": {"name": "db"}}]}
+        ]
+        assert {key.name for key in tell(wanted, pod).begun} == {"settings"}
+
+
+def without_debuggers(pod: JsonObject) -> JsonDict:
+    return {**pod, "spec": {**pod["spec"], "ephemeralContainers": []}}
+
+
 def test_what_the_first_pod_wants_begins_and_what_the_last_wanted_ends() -> None:
     wanted = fresh()
     assert tell(wanted, hub_pod("a")).begun == {DB, SETTINGS}

@@ -23,6 +23,7 @@ from federate.model.naming import NamespaceRules, NamespaceStrategy
 from federate.model.objects import ObjectKey
 from federate.model.taints import Taint, TaintEffect
 from federate.node.capacity import CapacityMode, CapacityRules
+from federate.policy.rules import Outcome, PolicyRules
 from federate.runtime.settings import KubeletSettings, TargetSettings
 from federate.runtime.telemetry import LogFormat, LogLevel
 
@@ -116,6 +117,7 @@ def test_every_key_reaches_the_settings() -> None:
       capacity: {mode: static, static: {cpu: 4, pods: 10}}
       identity: target
       targetServiceAccount: guests
+      policy: {hostPorts: allow}
     """
     found = read(text)
     edge, guest, fixed = found.targets()
@@ -159,6 +161,7 @@ def test_every_key_reaches_the_settings() -> None:
     )
     assert guest.companions == CompanionRules(are_made=False)
     assert fixed.companions == CompanionRules(identity=IdentityMode.TARGET, target_account="guests")
+    assert fixed.policy == PolicyRules(outcomes={"hostPorts": Outcome.ALLOW})
     assert guest.kubelet == KubeletSettings(is_served=False)
     assert fixed.kubelet.serving == ServingRules(approves=True, folder=Path("/etc/federate/keys"))
     assert guest.capacity == CapacityRules(
@@ -334,7 +337,8 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             "zzz: x",
             "zzz: unknown key; expected one of nodeName, target, capacity, namespaces, labels, "
             "taintValue, taints, providerID, nodeAddress, kubelet, companions, shared, identity, "
-            "hubAddress, tokenRenewal, targetServiceAccount",
+            "hubAddress, tokenRenewal, targetServiceAccount, policy, addresses, services, "
+            "networkPolicies, dns, volumes",
         ),
         ("companions: some", 'companions: found "some"; expected true or false'),
         ("identity: me", 'identity: found "me"; expected one of none, hub, target'),

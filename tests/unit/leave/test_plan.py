@@ -156,6 +156,20 @@ def test_what_is_abandoned_is_named() -> None:
     assert SCOPE.selector in text
 
 
+def test_the_data_that_is_abandoned_is_named_by_the_hubs_claims() -> None:
+    """Only of pods that have a mirror on record: the others have nothing there."""
+    stored, waiting = recorded("a"), recorded("b", mirror_uid="")
+    for each, name in ((stored, "grain"), (waiting, "chaff")):
+        claim = {"claimName": name}
+        each["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": claim}]
+    text = "\n".join(describe_abandoned(found(stored, waiting, node={}), target_name="edge"))
+    assert "data of claims of the hub: default/grain" in text
+    assert "chaff" not in text
+    assert "data of claims" not in "\n".join(
+        describe_abandoned(found(recorded("a"), node={}), target_name="edge")
+    )
+
+
 def test_long_lists_are_cut() -> None:
     """A thousand names help nobody."""
     assert listed([str(n) for n in range(25)]).endswith("18, 19 and 5 more")

@@ -30,6 +30,8 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.resources import CONFIGMAPS, NAMESPACES, SERVICEACCOUNTS
+from federate.patch.document import MERGE, PatchBody
+from federate.policy.level import PodSecurityLevel
 from tests.support.clock import ManualClock, virtual_time
 from tests.support.fakeclient import Call, Delay, Fault, LostReply, Refuse
 from tests.support.fakecluster import FakeCluster
@@ -67,11 +69,16 @@ class Stage:
         if self.is_another:
             raise TargetChanged("another cluster", cluster="target")
 
-    def fresh(self, strategy: NamespaceStrategy = NamespaceStrategy.PREFIXED) -> Ground:
+    def fresh(
+        self,
+        strategy: NamespaceStrategy = NamespaceStrategy.PREFIXED,
+        level: PodSecurityLevel = PodSecurityLevel.BASELINE,
+    ) -> Ground:
         """The ground of a process that knows nothing yet."""
         self.anchors = Store()
+        namespaces = NamespaceRules(strategy=strategy)
         return Ground(
-            rules=GroundRules(scope=SCOPE, namespaces=NamespaceRules(strategy=strategy)),
+            rules=GroundRules(scope=SCOPE, namespaces=namespaces, level=level),
             target=self.target.client(),
             anchors=self.anchors,
             register=self.register,
@@ -159,6 +166,54 @@ async def test_a_foreign_namespace_of_our_name_is_left_alone() -> None:
         await stage.ground.prepare("default")
     assert not stage.target.writes()
     assert stage.target.read(NAMESPACES, ObjectKey("", TARGET_NAMESPACE)) == before
+
+
+@pytest.mark.parametrize(
+    ("present", "wanted", "after"),
+    [
+        ("baseline", "privileged", "privileged"),
+        ("baseline", "baseline", "baseline"),
+        ("privileged", "baseline", "privileged"),
+        ("restricted", "privileged", "restricted"),
+        (None, "privileged", None),
+    ],
+)
+@virtual_time
+async def test_c22_a_level_is_raised_and_never_lowered(
+    present: str | None, wanted: str, after: str | None
+) -> None:
+    """From what federate set to what the policy asks for; what somebody else chose stays."""
+    stage = Stage()
+    await stage.ground.prepare("default")
+    key = ObjectKey("", TARGET_NAMESPACE)
+    labels = {POD_SECURITY_LABEL: present}
+    body = {"metadata": {"labels": labels}}
+    await stage.target.client().patch(NAMESPACES, key, PatchBody(media_type=MERGE, body=body))
+    ground = stage.fresh(level=PodSecurityLevel(wanted))
+    writes = len(stage.target.writes())
+    assert await ground.admit_more(TARGET_NAMESPACE) is (after != present)
+    assert len(stage.target.writes()) - writes == (after != present)
+    assert labels_of(stage.target.read(NAMESPACES, key)).get(POD_SECURITY_LABEL) == after
+    assert await ground.admit_more(TARGET_NAMESPACE) is False
+
+
+@virtual_time
+async def test_c22_the_level_of_a_strangers_namespace_stays() -> None:
+    """What federate did not make it does not label."""
+    stage = Stage()
+    stage.target.add_namespace(TARGET_NAMESPACE)
+    ground = stage.fresh(level=PodSecurityLevel.PRIVILEGED)
+    assert await ground.admit_more(TARGET_NAMESPACE) is False
+    assert not stage.target.writes()
+
+
+@virtual_time
+async def test_c22_a_namespace_is_made_with_the_level_of_the_policy() -> None:
+    """So nothing is to be raised."""
+    stage = Stage()
+    await stage.fresh(level=PodSecurityLevel.PRIVILEGED).prepare("default")
+    made = stage.target.read(NAMESPACES, ObjectKey("", TARGET_NAMESPACE))
+    assert labels_of(made)[POD_SECURITY_LABEL] == "privileged"
 
 
 @virtual_time

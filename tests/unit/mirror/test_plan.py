@@ -21,6 +21,7 @@ from federate.mirror.ports import ORIGIN_INDEX, origin_index
 from federate.mirror.render import RenderRules, render_spec
 from federate.mirror.steps import (
     AnchorState,
+    Created,
     CreateMirror,
     DeleteHubPod,
     DeleteMirror,
@@ -35,6 +36,7 @@ from federate.mirror.steps import (
     Step,
     UngateMirror,
     WriteHubPod,
+    is_found,
     lane_of,
     touches_target,
 )
@@ -71,6 +73,7 @@ from tests.support.views import (
     condition_status,
     hub_pod,
     intending,
+    made_as,
     mirror,
     mirror_key,
     outcome,
@@ -372,9 +375,10 @@ def held(builder: PodBuilder) -> PodBuilder:
 
 
 def rendered(builder: PodBuilder, hub: JsonObject | None = None) -> PodBuilder:
-    """Let the mirror have all that was asked for."""
-    spec = render_spec(hub or hub_pod().build(), RULES.render)
-    return builder.with_spec(**spec)
+    """Let the mirror have all that was asked for, and say so."""
+    asking = hub or hub_pod().build()
+    spec = render_spec(asking, RULES.render)
+    return builder.with_spec(**spec).with_annotations(made_as(asking))
 
 
 def test_c20_a_new_mirror_is_recorded_before_it_may_start() -> None:
@@ -1130,9 +1134,11 @@ def views(draw: st.DrawFn) -> PodView:
             "target_reachable",
         )
     }
+    made = draw(st.sampled_from(["", "mirror-web", "mirror-second"]))
     return view(
         hub,
         *store.by_index(ORIGIN_INDEX, "default/web"),
+        created=Created(uid=made, spec={}) if made else None,
         anchor=draw(st.sampled_from(AnchorState)),
         last_state=last if is_ours else None,
         **flags,
@@ -1197,6 +1203,22 @@ def test_law_only_the_mirror_on_record_may_start(seen: PodView) -> None:
         assert record is not None
         assert record.mirror_uid == uid_of(step.mirror)
         assert not is_terminating(step.mirror)
+
+
+@LAW
+@given(views())
+def test_law_what_nobody_here_made_is_not_let_go_unseen(seen: PodView) -> None:
+    """C26: neither recorded nor ungated, where it does not say that it is what would be made."""
+    step = plan(seen)
+    found = [m for m in own_mirrors(seen) if is_found(m, seen.created)] if seen.hub_pod else []
+    for each in found:
+        assert not (isinstance(step, UngateMirror) and step.mirror is each)
+        if isinstance(step, WriteHubPod):
+            written = record_of(outcome(seen.hub_pod or {}, step))
+            before = record_of(seen.hub_pod or {})
+            assert written == before or written is None or written.mirror_uid != uid_of(each)
+    if isinstance(step, DeleteMirror) and step.as_seen:
+        assert step.mirror in found
 
 
 @LAW

@@ -72,6 +72,18 @@ def test_what_federate_took_back_is_no_end_of_the_pod(weakened_by: str) -> None:
     assert found == (None if weakened_by else last)
 
 
+def test_what_federate_took_back_unused_is_no_end_either() -> None:
+    """Also where its watch told of its end before the answer to the delete came."""
+    hub = recording(hub_pod()).build()
+    last = gated(mirror())
+    assert remembered(hub, last, last, taken_back=uid_of(last)) is None
+    memory = PodMemory(last_state=last)
+    memory.note_taken_back("another")
+    assert memory.last_state is last
+    memory.note_taken_back(uid_of(last))
+    assert memory.last_state is None
+
+
 def test_a_refused_change_is_tried_again_ever_more_seldom() -> None:
     """5 s, 10 s, ... 5 min; another change begins anew; a long refusal breaks nothing."""
     memory = PodMemory()

@@ -19,6 +19,7 @@ from federate.errors import (
     Throttled,
     Unreachable,
 )
+from federate.flow.controller import SLOW_CAP_SECONDS
 from federate.mirror.reconciler import PodReconciler
 from federate.mirror.steps import Lane
 from federate.model.marks import (
@@ -312,6 +313,19 @@ FAILURES: dict[str, tuple[ClusterError, str, bool]] = {
         True,
     ),
     "limits": (forbidden("maximum cpu usage per Container is 1"), "LimitRangeRefused", True),
+    "plugin": (forbidden('pods "a" is forbidden: no such team'), "AdmissionDenied", True),
+    "class": (forbidden("no PriorityClass with name high was found"), "ClassMissing", True),
+    "webhook": (
+        ServerFault('admission webhook "w" denied the request: no', status=500),
+        "AdmissionDenied",
+        True,
+    ),
+    "webhook away": (
+        ServerFault('failed calling webhook "w": refused', reason="InternalError", status=500),
+        "AdmissionFailed",
+        False,
+    ),
+    "quota in use": (Conflict("modified", reason="Conflict", status=409), "TargetBusy", False),
     "rbac": (forbidden('User "f" cannot create resource "pods"'), "Forbidden", False),
     "invalid": (Rejected("bad", reason="Invalid", status=422), "MirrorInvalid", True),
     "throttled": (Throttled("wait", reason="TooManyRequests", status=429), "TargetBusy", False),
@@ -349,6 +363,21 @@ def test_a_refused_create_is_told_and_tried_again(case: str) -> None:
             sound(world)
 
     check()
+
+
+@virtual_time
+async def test_what_was_refused_for_hours_runs_two_minutes_after_the_cause_is_gone() -> None:
+    """However often it was refused, and though nothing tells of the change."""
+    world = World()
+    async with world.running():
+        world.fault_of = refuse("create", forbidden('pods "a" is forbidden: exceeded quota: q'))
+        world.submit(pod("a"))
+        await asyncio.sleep(7200.0)
+        assert waits_for(world) == "QuotaExceeded"
+        world.fault_of = None
+        await asyncio.sleep(1.25 * SLOW_CAP_SECONDS)
+        assert waits_for(world) == ""
+        sound(world)
 
 
 @virtual_time

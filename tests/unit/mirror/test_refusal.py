@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from federate.claims.rules import ClaimMode, ClaimRules
 from federate.errors import (
     ClusterError,
     Conflict,
@@ -40,7 +41,7 @@ WITHOUT = RenderRules()
 
 
 def reason_of(builder: PodBuilder, key: ObjectKey = KEY) -> str:
-    refusal = refusal_of(builder.build(), mirror_key=key, rules=RULES)
+    refusal = refusal_of(builder.build(), mirror_key=key, target_name="berlin", rules=RULES)
     return refusal.reason if refusal is not None else ""
 
 
@@ -60,7 +61,10 @@ def test_c3_any_one_mark_refuses(mark: str) -> None:
 def test_c26_daemonset_pods_are_refused_with_a_remedy() -> None:
     """A DaemonSet that tolerates everything is told how to stay away."""
     refusal = refusal_of(
-        hub_pod().owned_by("DaemonSet", "cni").build(), mirror_key=KEY, rules=RULES
+        hub_pod().owned_by("DaemonSet", "cni").build(),
+        mirror_key=KEY,
+        target_name="berlin",
+        rules=RULES,
     )
     assert refusal is not None
     assert refusal.reason == "DaemonSetNotMirrored"
@@ -73,7 +77,11 @@ def test_c22_system_namespaces_are_refused_unless_asked_for(namespace: str) -> N
     key = ObjectKey(namespace, "web")
     assert reason_of(hub_pod(), key) == "SystemNamespaceRefused"
     allowed = refusal_of(
-        hub_pod().build(), mirror_key=key, rules=RULES, allow_system_namespaces=True
+        hub_pod().build(),
+        mirror_key=key,
+        target_name="berlin",
+        rules=RULES,
+        allow_system_namespaces=True,
     )
     assert allowed is None
 
@@ -92,14 +100,16 @@ def test_c30_what_comes_along_is_not_refused() -> None:
 
 @pytest.mark.parametrize("rules", [RULES, WITHOUT])
 def test_c33_what_does_not_travel_is_named(rules: RenderRules) -> None:
-    """A pod that leans on a claim waits, and says on which."""
+    """A pod that leans on a claim waits, and says where, unless the target makes storage."""
     hub = hub_pod().with_spec(
         volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "disk"}}]
     )
-    refusal = refusal_of(hub.build(), mirror_key=KEY, rules=rules)
+    refusal = refusal_of(hub.build(), mirror_key=KEY, target_name="berlin", rules=rules)
     assert refusal is not None
-    assert refusal.reason == "CompanionMissing"
-    assert refusal.message.endswith('to a target: PersistentVolumeClaim "disk"')
+    assert refusal.reason == "ClaimRefused"
+    assert refusal.message.startswith("spec.volumes[0].persistentVolumeClaim: ")
+    served = replace(rules, claims=ClaimRules(mode=ClaimMode.TARGET))
+    assert refusal_of(hub.build(), mirror_key=KEY, target_name="berlin", rules=served) is None
 
 
 def test_c30_without_companions_all_that_is_named_is_missing() -> None:
@@ -108,7 +118,7 @@ def test_c30_without_companions_all_that_is_named_is_missing() -> None:
         volumes=[{"name": "v", "secret": {"secretName": "tls"}}],
         imagePullSecrets=[{"name": "pull"}],
     )
-    refusal = refusal_of(hub.build(), mirror_key=KEY, rules=WITHOUT)
+    refusal = refusal_of(hub.build(), mirror_key=KEY, target_name="berlin", rules=WITHOUT)
     assert refusal is not None
     assert refusal.reason == "CompanionMissing"
     assert refusal.message.endswith('(companions are off): Secret "pull", Secret "tls"')
@@ -125,7 +135,9 @@ def test_c31_a_token_is_refused_unless_there_is_an_identity() -> None:
     """Of the hub, or of the target: whose it is, is no matter here."""
     spec = leaning(TOKEN_SOURCE)
     assert needs_of(spec, RULES) == ("a service account token",)
-    refusal = refusal_of(hub_pod().with_spec(**spec).build(), mirror_key=KEY, rules=RULES)
+    refusal = refusal_of(
+        hub_pod().with_spec(**spec).build(), mirror_key=KEY, target_name="berlin", rules=RULES
+    )
     assert refusal is not None
     assert refusal.message.endswith("(identity is none): a service account token")
     for brings_tokens in (False, True):
@@ -218,19 +230,50 @@ def test_c30_needs_are_told_once_in_order() -> None:
 # -- failed creates (C27) --------------------------------------------------------------------------
 
 
+SAID = 'pods "web" is forbidden: '
+"""How an API server begins when an admission plugin says no."""
+OUR_USER = "system:serviceaccount:federate:federate"
+
+
 @pytest.mark.parametrize(
     ("text", "reason", "slow"),
     [
-        ('pods "web" is forbidden: exceeded quota: compute, used: pods=1', "QuotaExceeded", True),
-        ('violates PodSecurity "baseline:latest": privileged', "PodSecurityRefused", True),
-        ("unable to create new content in namespace x because it is being terminated",
+        (SAID + "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1",
+         "QuotaExceeded", True),
+        (SAID + "failed quota: q: must specify limits.cpu for: main; requests.cpu for: main",
+         "QuotaExceeded", True),
+        (SAID + "insufficient quota to match these scopes: [{PriorityClass In [high]}]",
+         "QuotaExceeded", True),
+        (SAID + "status unknown for quota: q, resources: pods", "QuotaExceeded", False),
+        (SAID + 'violates PodSecurity "baseline:latest": privileged', "PodSecurityRefused", True),
+        (SAID + "unable to create new content in namespace x because it is being terminated",
          "NamespaceTerminating", False),
-        ("error looking up service account x/default: serviceaccount not found",
+        (SAID + 'error looking up service account x/default: serviceaccount "default" not found',
          "ServiceAccountMissing", False),
         ('serviceaccount "default" not found', "ServiceAccountMissing", False),
-        ("maximum cpu usage per Container is 1, but limit is 2", "LimitRangeRefused", True),
+        ("the namespace's anchor is still being removed", "NamespaceTerminating", False),
+        ("the namespace's default service account is not there yet", "ServiceAccountMissing",
+         False),
+        (SAID + 'volume with secret.secretName="s" is not allowed because service account default '
+         "does not reference that secret", "AdmissionDenied", True),
+        (SAID + "maximum cpu usage per Container is 1, but limit is 2", "LimitRangeRefused", True),
+        (SAID + "[minimum memory usage per Pod is 1Mi.  No request is specified, cpu max limit to "
+         "request ratio per Container is 1, but provided ratio is 2.000000]",
+         "LimitRangeRefused", True),
+        (SAID + "cpu max limit to request ratio per Container is 1, but provided ratio is 2.000000",
+         "LimitRangeRefused", True),
+        (SAID + "no PriorityClass with name high was found", "ClassMissing", True),
+        (SAID + 'pod rejected: RuntimeClass "sandbox" not found', "ClassMissing", True),
+        (SAID + "image policy webhook backend denied one or more images: no", "AdmissionDenied",
+         True),
+        (SAID + "unable to validate against any security context constraint: []",
+         "AdmissionDenied", True),
+        ('pods "serviceaccount-web" is forbidden: maximum cpu usage per Pod is 1, but limit is 2',
+         "LimitRangeRefused", True),
         ('admission webhook "x.y" denied the request: no', "AdmissionDenied", True),
-        ('User "u" cannot create resource "pods"', "Forbidden", False),
+        (f'pods is forbidden: User "{OUR_USER}" cannot create resource "pods" in API group "" in '
+         'the namespace "x"', "Forbidden", False),
+        ("a proxy on the way says no", "Forbidden", False),
     ],
 )  # fmt: skip
 def test_c27_a_403_is_told_by_its_text(text: str, reason: str, slow: bool) -> None:
@@ -247,9 +290,9 @@ def test_c27_a_403_is_told_by_its_text(text: str, reason: str, slow: bool) -> No
         (NotFound("namespaces not found", status=404), "NamespaceMissing", False),
         (Rejected("spec.x: Invalid value", status=422), "MirrorInvalid", True),
         (ServerFault("etcdserver: timeout", status=500), "TargetError", False),
-        (Unauthorized("Unauthorized", status=401), "TargetError", False),
+        (Unauthorized("Unauthorized", status=401), "Forbidden", False),
         (Unreachable("refused"), "TargetUnreachable", False),
-        (Conflict("modified", status=409), "TargetError", False),
+        (Conflict("resourcequotas: modified", status=409), "TargetBusy", False),
         (Expired("too old", status=410), "TargetError", False),
     ],
 )
@@ -262,13 +305,50 @@ def test_c27_only_an_invalid_mirror_waits_for_a_person(
     assert "berlin" in failure.refusal.message
 
 
+def test_c27_a_refusal_is_told_in_the_hubs_words() -> None:
+    """What a companion is called in the target is no name that a user knows."""
+    failure = create_failure_of(Forbidden("Secret fed-s is not allowed"), target_name="berlin")
+    told = failure.in_words(lambda text: text.replace("fed-s", "s"))
+    assert told.refusal.message == "berlin answered: Secret s is not allowed"
+    assert (told.refusal.reason, told.slow) == (failure.refusal.reason, failure.slow)
+
+
+WEBHOOK = 'admission webhook "x.y" denied the request: '
+POLICY = SAID + "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no such images"
+FAILING = 'Internal error occurred: failed calling webhook "x.y": failed to call webhook: refused'
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "slow"),
+    [
+        (Rejected(WEBHOOK + "spec.x: Invalid value", status=422), "AdmissionDenied", True),
+        (Rejected(WEBHOOK + "no", status=400), "AdmissionDenied", True),
+        (Forbidden(WEBHOOK + "exceeded quota of images", status=403), "AdmissionDenied", True),
+        (NotFound(WEBHOOK + "no such team", status=404), "AdmissionDenied", True),
+        (Throttled(WEBHOOK + "too many", status=429), "AdmissionDenied", True),
+        (ServerFault(WEBHOOK + "cannot tell", status=500), "AdmissionDenied", True),
+        (Rejected(POLICY, status=422), "AdmissionDenied", True),
+        (Forbidden(POLICY, status=403), "AdmissionDenied", True),
+        (ServerFault(FAILING, status=500), "AdmissionFailed", False),
+    ],
+)
+def test_c27_a_webhook_or_policy_is_known_whatever_status_it_chose(
+    error: ClusterError, reason: str, slow: bool
+) -> None:
+    """Its words come first, and may hold those of others."""
+    failure = create_failure_of(error, target_name="berlin")
+    assert (failure.refusal.reason, failure.slow) == (reason, slow)
+    assert failure.refusal.message == f"berlin answered: {error.detail}"
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
+        (ServerFault(FAILING, status=500), "AdmissionFailed"),
         (Rejected("spec.x: Invalid value", status=422), "UpdateRejected"),
         (Forbidden("exceeded quota: q", status=403), "UpdateRejected"),
         (NotFound("could not find the requested resource", status=404), "UpdateNotSupported"),
-        (ServerFault("failed calling webhook", status=500), "TargetError"),
+        (ServerFault("etcdserver: timeout", status=500), "TargetError"),
     ],
 )
 def test_c25_a_refused_update_is_told_in_the_targets_words(

@@ -13,7 +13,6 @@ from federate.companions.downward import split_subscript
 from federate.companions.keys import Kind
 from federate.companions.references import references_of
 from federate.mirror.render import (
-    KEPT_NODE_KEYS,
     NEVER_TRAVELS,
     NOT_VIRTUAL,
     RenderRules,
@@ -26,6 +25,8 @@ from federate.mirror.render import (
 )
 from federate.model.marks import HUB_LABELS_ANNOTATION, MANAGED_KEYS_ANNOTATION, Origin, origin_of
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, annotations_of, labels_of
+from federate.policy.rules import PolicyRules
+from federate.services.dns import DnsRules
 from tests.support.builders import PodBuilder, pod
 from tests.support.companions import TARGET_NAMESPACE, PlayedIdentity, target_name
 from tests.support.fakepods import TOKEN_PATH, TOKEN_VOLUME
@@ -178,7 +179,7 @@ def test_c3_no_mirror_tolerates_a_virtual_node() -> None:
         ]
     )
     keys = frozenset({"virtual-kubelet.io/provider", "example.com/virtual"})
-    assert spec(hub, RenderRules(taint_keys=keys))["tolerations"] == [gpu]
+    assert spec(hub, RenderRules(policy=PolicyRules(own_taint_keys=keys)))["tolerations"] == [gpu]
     blanket = hub_pod().with_spec(tolerations=[{"operator": "Exists"}])
     assert "tolerations" not in spec(blanket)
 
@@ -240,9 +241,9 @@ def test_c21_node_selectors_keep_common_keys() -> None:
         "kubernetes.io/os": "linux"
     }
     assert "nodeSelector" not in spec(hub_pod().with_spec(nodeSelector={"type": "virtual-kubelet"}))
-    rules = RenderRules(kept_node_keys=KEPT_NODE_KEYS | {"gpu"})
+    rules = RenderRules(policy=PolicyRules(node_keys={"gpu": "accelerator"}))
     assert spec(hub_pod().with_spec(nodeSelector={"gpu": "a"}), rules)["nodeSelector"] == {
-        "gpu": "a"
+        "accelerator": "a"
     }
 
 
@@ -469,3 +470,15 @@ def test_c30_words_are_the_hubs_where_companions_are() -> None:
     hub = leaning().build()
     assert WITH.words(hub, TARGET_NAMESPACE)(said) == 'secret "db" not found'
     assert RULES.words(hub, TARGET_NAMESPACE)(said) == said
+
+
+def test_a_mirror_asks_the_dns_that_the_target_adds() -> None:
+    """What the pod says itself comes first."""
+    rules = RenderRules(dns=DnsRules(nameservers=("10.0.0.53",), searches=("corp.example.org",)))
+    own = {"searches": ["mine"]}
+    spec = render_spec(pod("a").with_spec(dnsPolicy="ClusterFirst", dnsConfig=own).build(), rules)
+    assert spec["dnsPolicy"] == "ClusterFirst"
+    assert spec["dnsConfig"] == {
+        "nameservers": ["10.0.0.53"],
+        "searches": ["mine", "corp.example.org"],
+    }

@@ -103,12 +103,12 @@ def rendered(hub: JsonObject, shared: frozenset[tuple[Kind, str]]) -> JsonDict:
 
 
 def test_a_mirror_that_names_what_was_shared_lost_no_field() -> None:
-    """Whoever records it, a process that died over it included, takes it for what was sent."""
+    """Whoever records it, of another process too, takes it for what was sent, if it still is."""
     hub = intending(hub_pod().with_spec(**naming())).build()
     made = rendered(hub, frozenset({PULL}))
     assert made["spec"]["imagePullSecrets"] == [{"name": "pull"}]
     made["metadata"] |= {"uid": "mirror-web", "resourceVersion": "1"}
-    step = plan_pod(sure(hub, made), WITH)
+    step = plan_pod(sure(hub, made, shared={PLACE: frozenset({PULL})}), WITH)
     assert isinstance(step, WriteHubPod)
     assert step.reason == "record the mirror"
     assert step.refusal is None

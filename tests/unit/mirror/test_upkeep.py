@@ -13,6 +13,7 @@ from federate.mirror.plan import plan_pod
 from federate.mirror.refusal import Refusal
 from federate.mirror.render import RenderRules
 from federate.mirror.steps import (
+    Created,
     Lane,
     LookUpHubPod,
     Nothing,
@@ -51,10 +52,13 @@ LATER = NOW + timedelta(seconds=30)
 IMAGE_CHANGE = '["images",{"containers":[{"image":"app:2","name":"main"}]}]'
 
 
+MADE_HERE = Created(uid="mirror-web", spec={})
+
+
 def told(builder: PodBuilder, seen: PodBuilder) -> JsonDict:
     """Return the hub pod as it is once its mirror's status is written."""
     hub = recording(builder).build()
-    step = plan_pod(view(hub, seen.build()), RULES)
+    step = plan_pod(view(hub, seen.build(), created=MADE_HERE), RULES)
     return outcome(hub, step) if isinstance(step, WriteHubPod) else hub
 
 
@@ -112,12 +116,13 @@ def test_a_status_comes_before_an_update() -> None:
 def test_a_mirror_starts_with_the_newest_spec_but_not_late() -> None:
     """An update comes before the gate is lifted; one that is refused does not hold it."""
     gated = mirror().with_spec(schedulingGates=[{"name": RECORDED_GATE}])
+    ours = {"created": MADE_HERE}
     hub = changed(gated)
-    assert isinstance(plan(sure(hub, gated.build())), UpdateMirror)
-    said = outcome(hub, plan(sure(hub, gated.build(), refused=refused())))
-    assert isinstance(plan(sure(said, gated.build(), refused=refused())), UngateMirror)
+    assert isinstance(plan(sure(hub, gated.build(), **ours)), UpdateMirror)
+    said = outcome(hub, plan(sure(hub, gated.build(), refused=refused(), **ours)))
+    assert isinstance(plan(sure(said, gated.build(), refused=refused(), **ours)), UngateMirror)
     labelled = told(hub_pod().with_labels({"app": "web"}), gated)
-    assert isinstance(plan(sure(labelled, gated.build())), UngateMirror)
+    assert isinstance(plan(sure(labelled, gated.build(), **ours)), UngateMirror)
 
 
 def test_a_refused_update_is_told_once_and_tried_again_later() -> None:

@@ -13,15 +13,18 @@ from federate.model.marks import (
     ANCHORS_ANNOTATION,
     LAST_APPLIED_ANNOTATION,
     LAST_APPLIED_STATUS_ANNOTATION,
+    SHOWN_RANGES_ANNOTATION,
 )
 from federate.model.objects import JsonDict, annotations_of, condition_of, labels_of
 from federate.model.reasons import NodeReason
 from federate.model.taints import Taint, TaintEffect
 from federate.node.credentials import CredentialsWord
+from federate.node.daemonsets import DaemonSetsWord
 from federate.node.reachability import TargetState
 from federate.node.render import (
     ASSUMED_LABELS,
     CREDENTIALS_VALID,
+    DAEMONSETS_KEPT_OFF,
     KUBELET_SERVING,
     KubeletWord,
     NodeFacts,
@@ -32,6 +35,14 @@ from federate.node.render import (
     node_status_patch,
     render_node,
 )
+from federate.services.addresses import (
+    ADDRESSES_REFLECTED,
+    UNDECIDED,
+    AddressDecision,
+    decide_addresses,
+)
+from federate.services.ranges import Ranges, parse_networks
+from federate.services.rules import AddressMode
 from tests.support.strategic import apply_strategic_patch
 from tests.support.views import SCOPE, condition_status
 
@@ -399,3 +410,72 @@ def test_a_node_without_a_kubelet_api_says_nothing_of_it() -> None:
     off = patched(registered(kubelet=kubelet(10250)))
     assert condition_of(off, KUBELET_SERVING) is None
     assert not (off["status"].get("daemonEndpoints") or {}).get("kubeletEndpoint")
+
+
+# -- DaemonSets of the hub -------------------------------------------------------------------------
+
+
+def test_c26_a_node_says_which_daemonsets_tolerate_it() -> None:
+    """Each change is told; where they may not be looked at, a condition of before goes."""
+    waiting = DaemonSetsWord(
+        is_kept_off=False, reason=NodeReason.DAEMONSETS_WAIT, message="kube-system/cni: it waits"
+    )
+    well = DaemonSetsWord(is_kept_off=True, reason=NodeReason.DAEMONSETS_KEPT_OFF, message="none")
+    node = registered(daemonsets=waiting)
+    found = condition_of(node, DAEMONSETS_KEPT_OFF) or {}
+    assert (found["status"], found["reason"], found["message"]) == (
+        "False",
+        "DaemonSetsWait",
+        "kube-system/cni: it waits",
+    )
+    kept_off = patched(node, daemonsets=well)
+    assert condition_status(kept_off, DAEMONSETS_KEPT_OFF) == "True"
+    assert condition_of(patched(kept_off), DAEMONSETS_KEPT_OFF) is None
+
+
+# -- addresses (C47) -------------------------------------------------------------------------------
+
+APART = decide_addresses(
+    AddressMode.REFLECT,
+    hub=Ranges(),
+    target=Ranges(pods=parse_networks("10.42.0.0/16")),
+    target_name="berlin",
+)
+HIDDEN = decide_addresses(AddressMode.HIDE, hub=Ranges(), target=Ranges(), target_name="berlin")
+
+
+@pytest.mark.parametrize(
+    ("decision", "status", "shown"),
+    [(APART, "True", "10.42.0.0/16"), (HIDDEN, "False", None), (UNDECIDED, "Unknown", None)],
+)
+def test_the_node_says_whether_addresses_are_shown(
+    decision: AddressDecision, status: str, shown: str | None
+) -> None:
+    node = render_node(facts(addresses=decision), None, now=NOW)
+    said = condition_of(node, ADDRESSES_REFLECTED)
+    assert said is not None
+    assert (said["status"], said["reason"]) == (status, decision.reason)
+    assert annotations_of(node).get(SHOWN_RANGES_ANNOTATION) == shown
+
+
+def test_until_it_is_decided_anew_the_last_leaders_word_stands() -> None:
+    """So that a restart neither flaps the condition nor lets another node show its addresses."""
+    present = registered(addresses=APART)
+    present["status"] = render_node(facts(addresses=APART), None, now=NOW)["status"]
+    node = render_node(facts(addresses=UNDECIDED), present, now=LATER)
+    assert condition_of(node, ADDRESSES_REFLECTED) == condition_of(present, ADDRESSES_REFLECTED)
+    assert annotations_of(node)[SHOWN_RANGES_ANNOTATION] == "10.42.0.0/16"
+    assert node_status_patch(node, present) is None
+
+
+def test_ranges_that_are_not_shown_any_more_leave_the_node() -> None:
+    present = registered(addresses=APART)
+    patch = node_patch(render_node(facts(addresses=HIDDEN), present, now=LATER), present)
+    assert patch is not None
+    assert SHOWN_RANGES_ANNOTATION not in annotations_of(
+        apply_strategic_patch(present, patch.body, kind="Node")
+    )
+
+
+def test_where_nobody_decides_nothing_is_said() -> None:
+    assert condition_of(render_node(FACTS, None, now=NOW), ADDRESSES_REFLECTED) is None

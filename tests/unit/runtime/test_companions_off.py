@@ -32,7 +32,7 @@ def there(world: CompanionWorld) -> list[Kind]:
 
 def turn_off(world: CompanionWorld) -> None:
     """The operator sets `companions: false`, and starts federate anew."""
-    world._companions = WITHOUT_COMPANIONS
+    world.companions = WITHOUT_COMPANIONS
     world.hub.calls.clear()
     world.target.calls.clear()
     world.kill()

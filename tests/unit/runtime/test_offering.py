@@ -21,9 +21,11 @@ from federate.model.objects import (
 from federate.model.resources import NODES, PODS, RESOURCEQUOTAS
 from federate.model.taints import Taint
 from federate.node.capacity import CapacityMode, CapacityRules
+from federate.policy.rules import Outcome, PolicyRules
 from federate.runtime.leading import Leading, LeadingPorts
 from federate.runtime.settings import TargetSettings
 from federate.runtime.telemetry import Metrics
+from federate.services.rules import AddressMode, NetworkRules
 from tests.support.builders import pod
 from tests.support.clock import virtual_loop, virtual_time
 from tests.support.fakecluster import FakeCluster
@@ -38,7 +40,7 @@ FOLLOWED = CapacityRules(mode=CapacityMode.QUOTA, quota=QUOTA)
 class Stage:
     """Two clusters, and a leader between them whose node has a size of the test's own."""
 
-    def __init__(self, rules: CapacityRules) -> None:
+    def __init__(self, rules: CapacityRules, policy: PolicyRules | None = None) -> None:
         self.hub = FakeCluster("hub", virtual_loop().time)
         self.target = FakeCluster("target", virtual_loop().time)
         self.hub.add_namespace("kube-node-lease")
@@ -50,6 +52,8 @@ class Stage:
                 name="edge",
                 kubeconfig=Path("x"),
                 capacity=rules,
+                policy=policy or PolicyRules(),
+                network=NetworkRules(addresses=AddressMode.HIDE),
                 taint_value="mine",
                 taints=(Taint(key="gpu"),),
                 provider_id="cloud://7",
@@ -148,6 +152,20 @@ async def test_c14_only_selected_nodes_count() -> None:
         await asyncio.sleep(1.0)
         assert stage.offered()["cpu"] == "6"
         assert "zone" not in labels_of(stage.node())
+
+
+@virtual_time
+async def test_c26_devices_that_pods_are_refused_for_are_not_offered() -> None:
+    """The hub's scheduler would go on placing pods there that wait for ever."""
+    policy = PolicyRules(outcomes={"devices": Outcome.REFUSE}, devices=frozenset({"amd.com/gpu"}))
+    stage = Stage(CapacityRules(), policy)
+    body = worker("w1")
+    body["status"]["allocatable"]["amd.com/gpu"] = "2"
+    stage.target.add(NODES, body)
+    async with stage:
+        assert stage.offered()["cpu"] == "8"
+        assert stage.offered()["amd.com/gpu"] == "2"
+        assert "nvidia.com/gpu" not in stage.offered()
 
 
 @virtual_time

@@ -140,7 +140,7 @@ def test_c40_a_host_address_is_not_invented() -> None:
     """Before the mirror has a node, or without an address of our own, none is shown."""
     assert "hostIP" not in projected(hub_pod(), mirror())
     assert "hostIPs" not in projected(hub_pod(), mirror().with_status(hostIPs=[{"ip": "10.9.9.9"}]))
-    nowhere = Addresses(node_address="", reflect_pod_addresses=True)
+    nowhere = Addresses(node_address="", decision=ADDRESSES.decision)
     hosted = mirror().with_status(hostIP="10.9.9.9", hostIPs=[{"ip": "10.9.9.9"}])
     status = projected(hub_pod(), hosted, nowhere)
     assert "hostIP" not in status
@@ -270,11 +270,25 @@ def test_c40_the_target_schedulers_words_come_up() -> None:
     told = condition_of(status, "federate.dev/MirrorScheduled")
     assert told is not None
     assert (told["status"], told["message"]) == ("False", words)
+    assert told["reason"] == "TargetLacksRoom"
     ready = condition_of(status, "Ready")
     assert ready is not None
     assert (ready["status"], ready["reason"]) == ("False", "MirrorUnschedulable")
     assert ready["message"] == words
     assert condition_of(status, "PodScheduled") is None
+
+
+@pytest.mark.parametrize("reason", ["SchedulingGated", "SchedulerError"])
+def test_c40_what_the_scheduler_did_not_judge_keeps_its_reason(reason: str) -> None:
+    """A gate that somebody in the target put there, or a scheduler that failed, is no shortage."""
+    words = "0/3 nodes are available: 3 Insufficient cpu."
+    seen = mirror().with_spec(schedulingGates=[{"name": "example.com/queue"}])
+    seen = seen.with_condition("PodScheduled", "False", reason=reason, message=words)
+    told = condition_of(with_status(projected(hub_pod(), seen)), "federate.dev/MirrorScheduled")
+    assert told is not None
+    assert told["reason"] == reason
+    assert told["message"].startswith(words)
+    assert ("example.com/queue" in told["message"]) is (reason == "SchedulingGated")
 
 
 def test_c40_one_condition_of_a_type_even_where_ready_is_there_already() -> None:
