@@ -18,7 +18,7 @@ help: ## Tell what there is to type.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 	@echo 'Names:'
 	@echo '  KEEP=1         demo: leave clusters and federate running; clusters-down ends them'
-	@echo '  ARGS=...       more for pytest (ARGS="-x -k orphan"), clusters-up (ARGS="--storage kine"), bench'
+	@echo '  ARGS=...       more for pytest (ARGS="-x -k orphan"), clusters-up (ARGS="--storage kine"), bench, conformance'
 	@echo '  PYTHON=...     the Python 3.11 or newer that .venv is made with'
 
 .PHONY: demo
@@ -47,6 +47,10 @@ bench-streams: $(READY) ## Only exec, logs and port-forward through the hub (kin
 bench-full: $(READY) ## The same with 10,000 pods; four hours, and 8 GB of memory.
 	@$(RUN) e2e.bench --n 10000 --standing 10000 --standing-from 1000 \
 		--output docs/benchmarks/bench-full $(ARGS)
+
+.PHONY: conformance
+conformance: $(READY) ## Run Kubernetes' conformance tests through the node (kind); ARGS="--slice apps"; two hours.
+	@$(RUN) e2e.conformance $(ARGS)
 
 .PHONY: check
 check: $(READY) ## Check format, lint, types and layers; changes nothing.

@@ -82,7 +82,8 @@ def run_go(
     for program in programs:
         # A package path that ends in a version (server/v3) would name the program after it,
         # therefore every program is built under its own name.
-        arguments = ["build", *component.build_arguments, "-o", str(output / program)]
+        verb = ("test", "-c", "-vet=off") if program in component.tests else ("build",)
+        arguments = [*verb, *component.build_arguments, "-o", str(output / program)]
         finished = run_tied(
             [go, *arguments, component.packages[program]],
             record=output / "go.json",

@@ -30,6 +30,8 @@ class Component:
     None: a program of that name found elsewhere is not even asked."""
     minor: str | None = None
     cgo: bool = False
+    tests: frozenset[str] = frozenset()
+    """Those of the programs that are a package's tests, built by `go test -c`."""
     symbols: Mapping[str, str] = field(default_factory=dict)
     """Go variables set by the linker; Kubernetes learns its own version only this way."""
 
@@ -84,9 +86,27 @@ def kubernetes_node(version: str) -> Component:
     )
 
 
+def kubernetes_suite(version: str) -> Component:
+    """Build Kubernetes' own tests, and what they need: nobody builds it for a cluster."""
+    whole = kubernetes(version)
+    return replace(
+        whole,
+        name="kubernetes-suite",
+        module=f"conformance-{whole.minor}",
+        packages={
+            "ginkgo": "github.com/onsi/ginkgo/v2/ginkgo",
+            "agnhost": "k8s.io/kubernetes/test/images/agnhost",
+            "e2e.test": "k8s.io/kubernetes/test/e2e",
+        },
+        accepts=None,
+        tests=frozenset({"e2e.test"}),
+    )
+
+
 COMPONENTS = (
     kubernetes("v1.34.4"),
     kubernetes_node("v1.34.4"),
+    kubernetes_suite("v1.34.4"),
     kubernetes("v1.36.3"),
     Component(
         name="etcd",

@@ -361,28 +361,31 @@ def render_configuration(spec: ClusterSpec) -> dict[str, Any]:
     version is not that of its node image.
     """
     patches = [
-        yaml.safe_dump(control_plane_patch("v1beta3", lambda pairs: pairs)),
-        yaml.safe_dump(control_plane_patch("v1beta4", as_named_values)),
+        yaml.safe_dump(control_plane_patch(spec, "v1beta3", lambda pairs: pairs)),
+        yaml.safe_dump(control_plane_patch(spec, "v1beta4", as_named_values)),
     ]
     if spec.kubelet_settings:
         patches.append(yaml.safe_dump(kubelet_patch(dict(spec.kubelet_settings))))
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
-        "networking": {"serviceSubnet": spec.service_range},
+        "networking": {"serviceSubnet": spec.service_range, "podSubnet": spec.pod_range},
         "nodes": [{"role": "control-plane"}],
         "kubeadmConfigPatches": patches,
     }
 
 
 def control_plane_patch(
-    version: str, shaped: Callable[[dict[str, str]], object]
+    spec: ClusterSpec, version: str, shaped: Callable[[dict[str, str]], object]
 ) -> dict[str, object]:
     """Leave out what only costs time where one control plane lives for minutes."""
     no_election = {"extraArgs": shaped({"leader-elect": "false"})}
+    wished = [argument.lstrip("-").partition("=") for argument in spec.apiserver_arguments]
+    api_server = {"extraArgs": shaped({name: value for name, _, value in wished})}
     return {
         "apiVersion": f"kubeadm.k8s.io/{version}",
         "kind": "ClusterConfiguration",
+        **({"apiServer": api_server} if wished else {}),
         "controllerManager": no_election,
         "scheduler": no_election,
         "etcd": {"local": {"extraArgs": shaped({"unsafe-no-fsync": "true"})}},

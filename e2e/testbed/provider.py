@@ -42,6 +42,8 @@ class ClusterSpec:
     node_play: NodePlay = "plain"
     """How kwok plays pods: `plain` in one step, `lifelike` in a kubelet's, with its Events."""
     service_range: str = "10.96.0.0/16"
+    pod_range: str = "10.244.0.0/16"
+    """Of real nodes: clusters whose pods shall reach each other need ranges of their own."""
     verifies_kubelets: bool = False
     """Whether the API server insists that kubelets' certificates come from the cluster's
     authority, as kubeadm's does not by default."""

@@ -106,6 +106,15 @@ def test_a_build_is_used_again(places: Places, tmp_path: Path) -> None:
     assert find(places, "etcd") == built
 
 
+@pytest.mark.parametrize(("program", "verb"), [("e2e.test", "test -c "), ("ginkgo", "build ")])
+def test_tests_are_built_as_tests(places: Places, tmp_path: Path, program: str, verb: str) -> None:
+    """A package's tests are a program of their own, which `go build` does not make."""
+    go = make_program(tmp_path / "path" / "go", "go1.26.0")
+    go.write_text('#!/bin/sh\necho asked for: "$@" >&2\nexit 1\n')
+    with pytest.raises(TestbedError, match=f"asked for: {verb}"):
+        find(places, program)
+
+
 def test_an_unknown_minor_lists_the_known_ones(places: Places) -> None:
     """Asking for a Kubernetes minor without a Go module names those that have one."""
     with pytest.raises(TestbedError, match=r"1\.34, 1\.36"):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from e2e.testbed.beds import Beds
 from e2e.testbed.binaries import RECENT_KUBECTL, Binaries
@@ -366,6 +367,19 @@ def test_the_service_range_is_the_specs_and_patches_fit_both_kubeadms() -> None:
     old, new = rendered["kubeadmConfigPatches"]
     assert "v1beta3" in old and "leader-elect: 'false'" in old
     assert "v1beta4" in new and "name: leader-elect" in new
+
+
+def test_arguments_of_the_api_server_are_in_both_patches() -> None:
+    """A wish of the spec reaches kubeadm in either shape; without one kind's own stay alone."""
+    wish = ("--runtime-config=a/v1=true", "--feature-gates=A=true")
+    spec = ClusterSpec(name="hub", pod_range="10.245.0.0/16", apiserver_arguments=wish)
+    rendered = render_configuration(spec)
+    assert rendered["networking"]["podSubnet"] == "10.245.0.0/16"
+    old, new = (yaml.safe_load(one)["apiServer"] for one in rendered["kubeadmConfigPatches"])
+    assert old["extraArgs"] == {"runtime-config": "a/v1=true", "feature-gates": "A=true"}
+    assert new["extraArgs"][0] == {"name": "runtime-config", "value": "a/v1=true"}
+    plain = render_configuration(ClusterSpec(name="target"))["kubeadmConfigPatches"]
+    assert not any("apiServer" in one for one in plain)
 
 
 def test_settings_of_kubelets_are_one_more_patch() -> None:

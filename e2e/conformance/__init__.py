@@ -1,0 +1,1 @@
+"""Kubernetes' own conformance tests: what passes on the target passes through the virtual node."""
