@@ -51,11 +51,14 @@ SWEEP_PERIOD_SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def other(testbed_factory: TestbedFactory, worlds: Worlds) -> Iterator[LocalCluster]:
-    """A third cluster, with one real node."""
+    """A third cluster, with one real node.
+
+    It is not stopped here: the module's tests are in two groups, which one process may run after
+    each other, and the factory hands out a cluster of that name once.
+    """
     cluster = testbed_factory.cluster(OTHER)
     yield cluster
     worlds.forget(cluster)
-    cluster.stop()
 
 
 # -- what a virtual node has in its target ---------------------------------------------------------

@@ -89,6 +89,10 @@ class Requests:
     def of(self, resource: str, *verbs: str) -> int:
         return sum(n for (v, r, _), n in self.counts.items() if r == resource and v in verbs)
 
+    def done(self, resource: str, verb: str) -> int:
+        """Count those that were answered well: what a busy server never answered is sent again."""
+        return self.counts[verb, resource, "ok"]
+
     def refused(self) -> list[tuple[str, str]]:
         return [(verb, r) for (verb, r, outcome) in self.counts if outcome == "Forbidden"]
 

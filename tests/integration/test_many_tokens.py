@@ -181,7 +181,7 @@ async def test_tokens_of_very_many_pods_stand_in_one_namespace(
         with quiet():
             async with bearers.leading() as comers:
                 await come_to_rest(comers, count, seconds=seconds, asked=(hub, target))
-            assert hub.of(TOKENS, "create") == count
+            assert hub.done(TOKENS, "create") == count
             written = (target.of(kind, "create", "patch") for kind in ("secrets", "configmaps"))
             assert sum(written) <= WRITES_EACH * count + MORE_WRITES
             assert (await bearers.counted())["tokens"] == count
