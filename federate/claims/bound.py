@@ -3,6 +3,9 @@
 A mirror may name a claim of the target only where all of it agrees: the hub's claim and volume name
 each other, the volume is this virtual node's, and what it leads to stands there with our marks and
 the very uid. Sizes follow: what is asked for goes down, what there is comes up.
+
+A claim whose data was given on is marked first: a process that led before may stand still with the
+order to delete it, for the version that it saw.
 """
 
 from __future__ import annotations
@@ -18,12 +21,24 @@ from federate.claims.protocol import (
     size_of,
     volume_name_of,
 )
-from federate.claims.steps import Change, ClaimView, Look, LookUp, Rest, Sought, Standing, Step
+from federate.claims.steps import (
+    Change,
+    ClaimView,
+    Look,
+    LookUp,
+    Rest,
+    Sought,
+    Standing,
+    Step,
+    Wish,
+)
 from federate.claims.verdicts import blocked, unreadable, unusable
+from federate.model.marks import TAKEN_UP_ANNOTATION
 from federate.model.objects import (
     JsonDict,
     JsonObject,
     ObjectKey,
+    annotations_of,
     resource_version_of,
     spec_of,
     uid_of,
@@ -94,6 +109,7 @@ def _plan_led(view: ClaimView, hub_claim: JsonObject, volume: JsonObject, handle
         )
     return (
         unusable(view, handle.key, seen.obj)
+        or _take_up(view, seen.obj, look=look)
         or _follow_sizes(view, hub_claim, volume, seen.obj, look=look)
         or Rest(
             reason="the hub's volume leads to our claim",
@@ -104,6 +120,22 @@ def _plan_led(view: ClaimView, hub_claim: JsonObject, volume: JsonObject, handle
     )
 
 
+def _take_up(view: ClaimView, claim: JsonObject, *, look: Look) -> Change | None:
+    """Give a claim that was made for another one a version that nobody has seen; once."""
+    if origin_of_claim(view.scope, claim) == view.key or Wish.MARK in view.keeps:
+        return None
+    if annotations_of(claim).get(TAKEN_UP_ANNOTATION) == view.key.uid:
+        return None
+    more: JsonDict = {"annotations": {TAKEN_UP_ANNOTATION: view.key.uid}}
+    return Change(
+        reason="its data was given on",
+        wish=Wish.MARK,
+        wanted=view.key.uid,
+        look=look,
+        patch=_patch(claim, {}, metadata=more),
+    )
+
+
 # -- sizes -----------------------------------------------------------------------------------------
 
 
@@ -111,21 +143,45 @@ def _follow_sizes(
     view: ClaimView, hub_claim: JsonObject, volume: JsonObject, claim: JsonObject, *, look: Look
 ) -> Change | None:
     asked = _asked_anew(hub_claim, claim)
-    if asked and not view.keeps_size:
+    if asked and Wish.SIZE not in view.keeps:
         body: JsonDict = {"spec": {"resources": {"requests": {"storage": asked}}}}
-        return _change("another size is asked for", look, claim, body)
+        return Change(
+            reason="another size is asked for",
+            wish=Wish.SIZE,
+            wanted=asked,
+            look=look,
+            patch=_patch(claim, body),
+        )
+    return _tell_size(view, hub_claim, volume, claim)
+
+
+def _tell_size(
+    view: ClaimView, hub_claim: JsonObject, volume: JsonObject, claim: JsonObject
+) -> Change | None:
+    """Let the hub say what the target has."""
     there = size_of(claim)
     if not there:
         return None
     told = (spec_of(volume).get("capacity") or {}).get("storage", "0")
-    if _amount(told) < _amount(there):
-        body = {"spec": {"capacity": {"storage": there}}}
-        return _change("it is larger in the target", _volume(hub_claim), volume, body)
-    if _amount(size_of(hub_claim) or "0") < _amount(there):
-        body = {"status": {"capacity": {"storage": there}}}
-        own = Look(Sought.HUB_CLAIM, view.key.hub_key)
-        return _change("it is larger in the target", own, hub_claim, body, subresource="status")
-    return None
+    if _amount(told) < _amount(there) and Wish.VOLUME_SIZE not in view.keeps:
+        return Change(
+            reason="it is larger in the target",
+            wish=Wish.VOLUME_SIZE,
+            wanted=there,
+            look=_volume(hub_claim),
+            patch=_patch(volume, {"spec": {"capacity": {"storage": there}}}),
+        )
+    is_told = _amount(size_of(hub_claim) or "0") >= _amount(there)
+    if is_told or Wish.CLAIM_SIZE in view.keeps:
+        return None
+    return Change(
+        reason="it is larger in the target",
+        wish=Wish.CLAIM_SIZE,
+        wanted=there,
+        look=Look(Sought.HUB_CLAIM, view.key.hub_key),
+        patch=_patch(hub_claim, {"status": {"capacity": {"storage": there}}}),
+        subresource="status",
+    )
 
 
 def _asked_anew(hub_claim: JsonObject, claim: JsonObject) -> str:
@@ -143,9 +199,7 @@ def _amount(size: str) -> Decimal:
     return quantity_of(size)
 
 
-def _change(
-    reason: str, look: Look, obj: JsonObject, body: JsonDict, *, subresource: str = ""
-) -> Change:
-    metadata = {"uid": uid_of(obj), "resourceVersion": resource_version_of(obj)}
-    patch = PatchBody(media_type=MERGE, body={"metadata": metadata, **body})
-    return Change(reason=reason, look=look, patch=patch, subresource=subresource)
+def _patch(obj: JsonObject, body: JsonDict, *, metadata: JsonDict | None = None) -> PatchBody:
+    """Change an object as it was seen, and no other."""
+    named = {"uid": uid_of(obj), "resourceVersion": resource_version_of(obj), **(metadata or {})}
+    return PatchBody(media_type=MERGE, body={"metadata": named, **body})

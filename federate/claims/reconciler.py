@@ -266,12 +266,14 @@ class Claims:
                 return Done()
         before = self._known.get(key)
         self._known[key], self._known_at[key] = settled, begun_at
+        # Asked before they are woken: who waits now wants to know how it stands.
+        is_nobodys = self._is_nobodys(key, settled)
         if before is None or before.rest != settled.rest:
             self._wake(key.hub_key)
         if self._said.get(key, "") != settled.said:
             self._said[key] = settled.said
             self._tell_users(key.hub_key)
-        if self._is_nobodys(key, settled):
+        if is_nobodys:
             self._forget(key)
         return Done() if settled.again_seconds is None else Again(settled.again_seconds)
 

@@ -12,7 +12,7 @@ from typing import TypeAlias, assert_never
 
 import structlog
 
-from federate.claims.keys import ClaimKey, handle_of, origin_of_claim
+from federate.claims.keys import ClaimKey, Handle, handle_of, origin_of_claim
 from federate.claims.plan import plan_claim
 from federate.claims.ports import ClaimTools
 from federate.claims.provision import give_up, place_of
@@ -35,6 +35,7 @@ from federate.claims.steps import (
     Standing,
     Step,
     Users,
+    Wish,
 )
 from federate.claims.users import Waiting
 from federate.claims.words import as_on_hub, latest_warning
@@ -120,7 +121,9 @@ class ClaimRound:
         self._namespace = tools.namespace_of(key.namespace)
         self._seen: dict[Look, Seen] = {}
         self._users = Users.UNKNOWN
-        self._keeps_size = False
+        self._keeps: set[Wish] = set()
+        self._taken: set[str] = set()
+        """Changes that a cluster took in this round."""
         self._is_unreferenced: bool | None = None
         self._is_prepared = False
         self._conflicts = 0
@@ -156,7 +159,7 @@ class ClaimRound:
             seen=self._seen,
             users=self._users,
             is_leaving=ports.leaving(),
-            keeps_size=self._keeps_size,
+            keeps=frozenset(self._keeps),
             is_unreferenced=self._is_unreferenced,
         )
 
@@ -168,7 +171,7 @@ class ClaimRound:
             case LookForUsers():
                 self._users = await self._waiting.users(self.key.hub_key)
             case ConfirmUnreferenced():
-                await self._confirm_unreferenced(step)
+                await self._list_referrers(step.handle)
             case PrepareGround():
                 return await self._prepare_ground()
             case Rest():
@@ -275,18 +278,24 @@ class ClaimRound:
         self._is_prepared = True
         return None
 
-    async def _confirm_unreferenced(self, step: ConfirmUnreferenced) -> None:
+    async def _list_referrers(self, handle: Handle) -> None:
         scope = self._ports.scope
         listing = await self._ports.hub.list(VOLUMES, label_selector=scope.selector)
         await self._ports.confirm_hub()
         led_to = {handle_of(scope, volume) for volume in listing.items}
-        self._is_unreferenced = step.handle not in led_to
+        self._is_unreferenced = handle not in led_to
 
     # -- writing -----------------------------------------------------------------------------------
 
     def _fence_target(self) -> None:
         self._ports.fence()
         self._ports.fence_target()
+
+    def _fence(self, *, is_on_hub: bool) -> None:
+        if is_on_hub:
+            self._ports.fence()
+        else:
+            self._fence_target()
 
     async def _create_claim(self, step: CreateClaim) -> Settled | None:
         held = self._refusals.refused("create", now=self._ports.clock())
@@ -361,35 +370,50 @@ class ClaimRound:
         return None
 
     async def _change(self, step: Change) -> None:
-        if not step.look.sought.is_on_hub:
-            await self._change_size(step)
-            return
-        self._ports.fence()
-        try:
-            self._seen[step.look] = Seen(obj=await self._patch(step))
-        except (Conflict, NotFound) as error:
-            self._look_again(error, step.look)
-
-    async def _change_size(self, step: Change) -> None:
-        """Ask the target for another size; refused, the pods go on with what there is."""
-        change, now = f"size {step.patch.body['spec']}", self._ports.clock()
-        held = self._refusals.refused(change, now=now)
+        """Ask for it; refused, or taken and not kept, the pods go on with what there is."""
+        change, is_on_hub = _named(step), step.look.sought.is_on_hub
+        held = self._refusals.refused(change, now=self._ports.clock())
         if held is not None:
-            self._keeps_size, self._again_at = True, held.again_at
+            self._keep(step, held.again_at)
             return
-        self._fence_target()
+        if change in self._taken:
+            # The plan has seen the reply, and asks for the same: an admission webhook, say.
+            self._note_unkept(step, self._unkept_words(step))
+            return
         try:
             self._seen[step.look] = Seen(obj=await self._patch(step))
         except (Conflict, NotFound) as error:
             self._look_again(error, step.look)
         except ClusterError as error:
-            words = self._words_of(error, f"another size of {self.key}")
+            if is_on_hub:
+                raise
+            self._note_unkept(step, self._words_of(error, f"{step.wish.value} of {self.key}"))
+        else:
+            self._taken.add(change)
+
+    def _unkept_words(self, step: Change) -> str:
+        name = "the hub" if step.look.sought.is_on_hub else self._ports.target_name
+        return (
+            f"{name} takes {step.wish.value} of {self.key} ({step.wanted}) and does not keep it "
+            "(an admission webhook or policy)"
+        )
+
+    def _note_unkept(self, step: Change, words: str) -> None:
+        if step.wish is Wish.SIZE:
             self._tell(ClaimReason.EXPANSION_REFUSED, words)
-            refused = self._refusals.note_refused(change, words, now=now)
-            self._keeps_size, self._again_at = True, refused.again_at
+        log.info("a change of a claim is not kept", said=words)
+        noted = self._refusals.note_refused(_named(step), words, now=self._ports.clock())
+        self._keep(step, noted.again_at)
+
+    def _keep(self, step: Change, again_at: float) -> None:
+        """Leave it as it is until then."""
+        self._keeps.add(step.wish)
+        self._again_at = again_at if self._again_at is None else min(self._again_at, again_at)
 
     async def _patch(self, step: Change) -> JsonDict:
-        cluster = self._ports.hub if step.look.sought.is_on_hub else self._ports.target
+        is_on_hub = step.look.sought.is_on_hub
+        self._fence(is_on_hub=is_on_hub)
+        cluster = self._ports.hub if is_on_hub else self._ports.target
         return await cluster.patch(
             _RESOURCES[step.look.sought], step.look.key, step.patch, subresource=step.subresource
         )
@@ -421,9 +445,9 @@ class ClaimRound:
         await self._ports.confirm_hub()
         if not is_on_hub:
             await self._ports.confirm_target()
-            self._fence_target()
-        else:
-            self._ports.fence()
+        if not await self._is_still_asked(step):
+            return None
+        self._fence(is_on_hub=is_on_hub)
         try:
             await cluster.delete(
                 _RESOURCES[step.look.sought],
@@ -438,9 +462,38 @@ class ClaimRound:
         self._seen.pop(step.look, None)
         return None
 
+    async def _is_still_asked(self, step: Delete) -> bool:
+        """Read anew what asks for an end; if it is not as it was, the plan is asked again.
+
+        Time went by, in which an administrator may have said `Retain`, or given the data on:
+        neither changes the target's claim, so the deletion's own precondition does not tell.
+        """
+        volume = Look(Sought.VOLUME, ObjectKey("", self._volume_name))
+        looks = (Look(Sought.HUB_CLAIM, self.key.hub_key), volume)
+        before = [_version_of(self._seen.get(look)) for look in looks]
+        for look in looks:
+            await self._look_up(look)
+        if [_version_of(self._seen[look]) for look in looks] != before:
+            return False
+        if self._seen[volume].obj is not None:
+            return True
+        await self._list_referrers(Handle(*step.look.key, step.uid))
+        return self._is_unreferenced is True
+
     def _look_again(self, error: ClusterError, look: Look) -> None:
         """Read anew what was not as we thought, once; then the failure stands."""
         self._conflicts += 1
         if self._conflicts > 1:
             raise error
         self._seen.pop(look, None)
+
+
+def _named(step: Change) -> str:
+    return f"{step.wish.name} {step.wanted}"
+
+
+def _version_of(seen: Seen | None) -> tuple[str, ...]:
+    """Tell what was seen from what is seen now."""
+    if seen is None or seen.obj is None:
+        return (seen.forbids,) if seen is not None else ()
+    return uid_of(seen.obj), resource_version_of(seen.obj)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
@@ -72,10 +72,23 @@ class ClaimView:
     users: Users = Users.UNKNOWN
     is_leaving: bool = False
     """The virtual node is being left: nothing new is made."""
-    keeps_size: bool = False
-    """The target refused a moment ago to make it larger."""
+    keeps: Collection[Wish] = ()
+    """What was refused a moment ago, or taken and not kept."""
     is_unreferenced: bool | None = None
     """Whether a complete listing showed that no volume of the hub leads to the target's claim."""
+
+
+class Wish(Enum):
+    """What a change of an object that stands there is for."""
+
+    SIZE = "another size"
+    """Of the target's claim."""
+    MARK = "the mark of another use"
+    """On the target's claim: its data was given on."""
+    VOLUME_SIZE = "the size that the target has"
+    """Told by the hub's volume."""
+    CLAIM_SIZE = "the size that there is"
+    """Told by the hub's claim."""
 
 
 class Standing(Enum):
@@ -146,6 +159,9 @@ class Change:
     """Change what was looked up, under its uid and version."""
 
     reason: str
+    wish: Wish
+    wanted: str
+    """The size, or whom the data was given to: two of one wish for the same are one change."""
     look: Look
     patch: PatchBody
     subresource: str = ""

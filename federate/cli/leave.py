@@ -307,6 +307,8 @@ async def leave_target(ports: LeavePorts, target: ClusterPort, request: Request)
             f"{error}\nNothing is changed. If the target is gone for good: "
             f"federate leave {name} --abandon"
         ) from error
+    for words in survey.unseen_words():
+        ports.progress.note(words)
     if found.is_nothing:
         typer.echo(f"Nothing to do: {name} is left already.")
         return

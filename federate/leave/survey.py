@@ -7,7 +7,7 @@ node's mirrors.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -21,7 +21,7 @@ from federate.model.leases import NODE_LEASE_NAMESPACE
 from federate.model.marks import COMPANION_LABEL, NODE_HUB_ANNOTATION, Scope, record_of
 from federate.model.naming import anchor_name
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, annotations_of, key_of, spec_of
-from federate.model.resources import CONFIGMAPS, LEASES, NODES, PODS, Resource
+from federate.model.resources import CLAIMS, CONFIGMAPS, LEASES, NODES, PODS, SERVICES, Resource
 from federate.node.anchors import UNKNOWN_IDENTITY, NodeAnchors, is_identity, parse_anchors
 from federate.node.recognition import Recognition
 from federate.services.clearing import followed_services
@@ -183,6 +183,8 @@ class TargetSurvey:
         """Tells whether the rights end at single namespaces."""
         self.closed: set[str] = set()
         """Namespaces that only pods told of, and that may not be read."""
+        self.unseen: dict[str, tuple[str, ...]] = {}
+        """Kind -> namespaces where it may not be looked for, while it may be in others."""
 
     async def mirrors(self, *, metadata_only: bool = True) -> list[JsonDict]:
         """List the mirrors of this virtual node."""
@@ -204,19 +206,44 @@ class TargetSurvey:
 
     async def claims(self) -> list[JsonDict]:
         """List the claims that hold data; none where nobody may look, or federate made none."""
-        namespaces = self.namespaces if self.is_confined else ("",)
-        try:
-            return await kept_claims(self._target, self._scope, namespaces)
-        except (Forbidden, NotFound):
-            return []
+        return await self._list_each(
+            CLAIMS.kind, lambda namespace: kept_claims(self._target, self._scope, (namespace,))
+        )
 
     async def services(self) -> list[JsonDict]:
         """List the Services that followed; none where nobody may look, or none ever did."""
+        return await self._list_each(
+            SERVICES.kind,
+            lambda namespace: followed_services(self._target, self._scope, namespaces=(namespace,)),
+        )
+
+    def unseen_words(self) -> tuple[str, ...]:
+        """Say what could not be looked for, and where."""
+        return tuple(
+            f"namespace {namespace} may not be looked into for {kind}s: none of them is shown here"
+            for kind, namespaces in sorted(self.unseen.items())
+            for namespace in namespaces
+        )
+
+    async def _list_each(
+        self, kind: str, list_in: Callable[[str], Awaitable[list[JsonDict]]]
+    ) -> list[JsonDict]:
+        """List what not every virtual node has the right to list, as far as it goes."""
         namespaces = self.namespaces if self.is_confined else ("",)
-        try:
-            return await followed_services(self._target, self._scope, namespaces=namespaces)
-        except (Forbidden, NotFound):
-            return []
+        found: list[JsonDict] = []
+        unseen: list[str] = []
+        for namespace in namespaces:
+            try:
+                found += await list_in(namespace)
+            except Forbidden:
+                unseen.append(namespace)
+            except NotFound:
+                continue
+        # Nowhere: then it is a right that nobody gave, and federate made none.
+        is_nowhere = len(unseen) == len(namespaces)
+        told = () if is_nowhere else unseen
+        self.unseen[kind] = tuple(name for name in told if name not in self.closed)
+        return found
 
     async def _list(
         self, resource: Resource, narrower: str = "", *, metadata_only: bool

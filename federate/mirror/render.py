@@ -34,6 +34,7 @@ from federate.mirror.applied import (
     record_annotations,
 )
 from federate.model.marks import (
+    HUB_POD_NAMESPACE_LABEL,
     MADE_AS_ANNOTATION,
     MANAGED_KEYS_ANNOTATION,
     PREFIX,
@@ -245,7 +246,7 @@ def looks_of(
         **_creation_record(hub_pod, rules),
     }
     return Looks(
-        labels={**labels, **origin.labels()},
+        labels={**labels, **_told_labels(hub_pod), **origin.labels()},
         annotations={**annotations, **own_annotations},
         spec=spec,
     )
@@ -424,6 +425,11 @@ def _not_ours(values: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in values.items() if not is_own_key(key)}
 
 
+def _told_labels(hub_pod: JsonObject) -> dict[str, str]:
+    """Labels of the mirror that are ours and no marks."""
+    return {HUB_POD_NAMESPACE_LABEL: key_of(hub_pod).namespace}
+
+
 def is_own_key(key: str) -> bool:
     """Tell whether a label or annotation stays behind whatever the policy says."""
     return key.startswith((PREFIX, NEVER_FLOWS))
@@ -460,7 +466,8 @@ def metadata_changes(
     """
     labels, annotations = flowing_metadata(hub_pod, rules)
     managed_labels, managed_annotations = parse_managed_keys(mirror)
-    label_changes = _changes(labels, labels_of(mirror), managed_labels)
+    told = {**labels, **_told_labels(hub_pod)}
+    label_changes = _changes(told, labels_of(mirror), managed_labels)
     facts = facts_read(spec_of(mirror), hub_pod, rules.flows)
     annotation_changes: dict[str, str | None] = _changes(
         {**annotations, **facts}, annotations_of(mirror), managed_annotations

@@ -45,6 +45,9 @@ RECORDED_GATE = PREFIX + "recorded"
 NODE_NAME_ANNOTATION = PREFIX + "node-name"
 HUB_POD_NAMESPACE_ANNOTATION = PREFIX + "hub-pod-namespace"
 HUB_POD_NAME_ANNOTATION = PREFIX + "hub-pod-name"
+HUB_POD_NAMESPACE_LABEL = HUB_POD_NAMESPACE_ANNOTATION
+"""The same once more, to be selected on: by Services that followed. No mark; put back where it is
+missing, as from mirrors that were made before there was one."""
 HUB_GENERATION_ANNOTATION = PREFIX + "hub-generation"
 """The hub pod's generation of which all is applied."""
 LAST_APPLIED_SPEC_ANNOTATION = PREFIX + "last-applied-spec"
@@ -67,7 +70,8 @@ COMPANION_LABEL = PREFIX + "companion"
 COMPANION_OF_ANNOTATION = PREFIX + "companion-of"
 """Which object of the hub it stands for."""
 TAKEN_UP_ANNOTATION = PREFIX + "taken-up"
-"""How often another process put to use what it did not make: changes the version."""
+"""Of a companion, how often another process put to use what it did not make; of a claim in the
+target, which claim of the hub its data was given on to. Either changes the version."""
 
 SHARED_LABEL = PREFIX + "shared"
 """Put by people of the target on a ConfigMap or Secret of theirs, `true`: hub pods may name it."""

@@ -90,11 +90,16 @@ def judge(hub_pod: JsonObject, rules: PolicyRules) -> Verdict:
 def refusals_of(hub_pod: JsonObject, rules: PolicyRules) -> tuple[Violation, ...]:
     """List what the target refuses of the pod: where its namespace is, nothing else counts."""
     namespace: str = metadata_of(hub_pod).get("namespace") or ""
-    if rules.namespaces and not fits_any(namespace, rules.namespaces):
+    if not runs_namespace(namespace, rules):
         spot = Spot("metadata.namespace", f"namespace {namespace}")
         return (Violation(key="namespaces", spot=spot),)
     spec = {**asked_spec(hub_pod), "ephemeralContainers": ()}
     return tuple(_refused(spec, annotations_of(hub_pod), rules))
+
+
+def runs_namespace(hub_namespace: str, rules: PolicyRules) -> bool:
+    """Tell whether pods of a hub namespace may run at all."""
+    return not rules.namespaces or fits_any(hub_namespace, rules.namespaces)
 
 
 def judge_debugger(

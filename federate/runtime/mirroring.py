@@ -69,7 +69,7 @@ from federate.model.pods import node_name_of
 from federate.model.resources import CONFIGMAPS, PODS, Resource
 from federate.node.anchors import NodeAnchors, is_identity
 from federate.policy.level import level_of
-from federate.policy.verdict import travelling_pod
+from federate.policy.verdict import runs_namespace, travelling_pod
 from federate.runtime.companions import Comers, CompanionGround, build_comers, with_companions
 from federate.runtime.lags import PodLags
 from federate.runtime.together import run_together
@@ -370,7 +370,7 @@ class Mirroring:
                 ports=self.comers.ports,
                 rules=self.plan.render.claims,
                 events=self._ports.object_events,
-                namespace_of=self._namespace_of,
+                namespace_of=self._storage_namespace_of,
             )
         )
 
@@ -434,6 +434,14 @@ class Mirroring:
         is_closed = place.namespace in SYSTEM_NAMESPACES and not self.plan.allow_system_namespaces
         return None if is_closed else place.namespace
 
+    def _storage_namespace_of(self, hub_namespace: str) -> str | None:
+        """Say where claims of a hub namespace stand; nowhere, where its pods are refused whole.
+
+        Other refusals are of pods, and a claim is judged by those that wait for it.
+        """
+        may_run = runs_namespace(hub_namespace, self.plan.render.policy)
+        return self._namespace_of(hub_namespace) if may_run else None
+
     def _hold(self, hub_pod: JsonObject, target_namespace: str) -> Hold | None:
         is_asked = self._rules.companions.are_made  # else who names one is refused
         return joined(
@@ -470,7 +478,7 @@ class Mirroring:
     def _is_refused(self, hub_pod: JsonObject) -> bool:
         """Tell whether a hub pod gets no mirror, so that nothing of it goes anywhere."""
         key = self.ground.mirror_key(key_of(hub_pod))
-        if key is None or self.network.refusal(hub_pod) is not None:
+        if key is None or self.network.refuses(hub_pod):
             return True
         refusal = refusal_of(
             hub_pod,
@@ -636,6 +644,7 @@ class Mirroring:
         if found is not known:
             change = Change(key=key, old=known, new=self.hub_pods.get(key))
             self.comers.on_hub_pod(change)
+            self.claims.on_hub_pod(change)
             self.network.on_hub_pod(change)
 
     def _hub_version(self, key: ObjectKey) -> str:

@@ -1,7 +1,8 @@
 """Keep deciding whether addresses are shown: read the ranges of both sides, now and then.
 
-What was decided stands while a side does not answer. At a start nothing is decided yet, and what
-hub pods show stays as it is.
+What was decided stands while a side does not answer, and until a second look where a range is not
+known any more: a new node may have none yet. At a start nothing is decided yet, and what hub pods
+show stays as it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from random import Random
 import structlog
 
 from federate.errors import ClusterError
+from federate.model.reasons import NodeReason
 from federate.services.addresses import (
     UNDECIDED,
     AddressDecision,
@@ -58,6 +60,8 @@ class Addressing:
         self._mode = mode
         self._ports = ports
         self._decided_at = float("-inf")
+        self._is_in_doubt = False
+        """The last look did not find a range that was known; another one decides."""
         self.decision: AddressDecision = UNDECIDED
         if mode is AddressMode.HIDE:
             self.decision = self._decide(RangeSources(), RangeSources())
@@ -85,7 +89,7 @@ class Addressing:
         except ClusterError as error:
             log.debug("address ranges cannot be read", error=str(error))
             return RETRY_SECONDS
-        return LOOK_SECONDS
+        return RETRY_SECONDS if self._is_in_doubt else LOOK_SECONDS
 
     async def look(self) -> None:
         """Read both sides and decide.
@@ -95,9 +99,11 @@ class Addressing:
         """
         hub = await self._ports.read_hub()
         target = await self._ports.read_target()
-        before, self.decision = self.decision, self._decide(hub, target)
-        if before == self.decision:
+        decision = self._decide(hub, target)
+        self._is_in_doubt = not self._is_in_doubt and self._is_doubtful(decision)
+        if self._is_in_doubt or decision == self.decision:
             return
+        self.decision = decision
         self._decided_at = self._ports.clock()
         log.info(
             "addresses of pods",
@@ -106,6 +112,11 @@ class Addressing:
             message=self.decision.message,
         )
         self._ports.changed()
+
+    def _is_doubtful(self, decision: AddressDecision) -> bool:
+        """Tell whether addresses would be taken back for a node that may have no range yet."""
+        is_shown = self.decision.showing is Showing.REFLECT
+        return is_shown and decision.reason is NodeReason.RANGES_UNKNOWN
 
     def _decide(self, hub: RangeSources, target: RangeSources) -> AddressDecision:
         ports = self._ports

@@ -1,7 +1,8 @@
 """Which Service of the target stands for which of the hub, and how it ought to look. Pure.
 
-It has the same name, so that short DNS names work, and a selector that selects mirrors of this hub
-alone: what else runs in the namespace has no part in it. Only fields that say who answers, and on
+It has the same name, so that short DNS names work, and a selector that selects mirrors of its hub
+namespace alone: what else runs in the target namespace has no part in it, be it another hub
+namespace's that another virtual node maps to the same one. Only fields that say who answers, and on
 which port, travel. Others reach out of the cluster or take somebody else's traffic (externalIPs,
 node ports, load balancers), and a label or annotation might make a controller of the target act.
 
@@ -22,6 +23,7 @@ from federate.model.marks import (
     COMPANION_OF_ANNOTATION,
     FOLLOW_LABEL,
     HUB_LABEL,
+    HUB_POD_NAMESPACE_LABEL,
     RECORDS_KEPT,
     Scope,
 )
@@ -31,6 +33,7 @@ from federate.model.objects import (
     JsonObject,
     ObjectKey,
     annotations_of,
+    key_of,
     labels_of,
     metadata_of,
     resource_version_of,
@@ -188,8 +191,12 @@ def rendered_spec(service: JsonObject, scope: Scope) -> JsonDict:
     affinity = spec.get("sessionAffinity") or "None"
     return {
         "type": "ClusterIP",
-        # A user's own selector may name our label, too; what we say counts.
-        "selector": {**(spec.get("selector") or {}), HUB_LABEL: scope.hub_id},
+        # A user's own selector may name our labels, too; what we say counts.
+        "selector": {
+            **(spec.get("selector") or {}),
+            HUB_LABEL: scope.hub_id,
+            HUB_POD_NAMESPACE_LABEL: key_of(service).namespace,
+        },
         "ports": [_port(port) for port in spec.get("ports") or ()],
         "sessionAffinity": affinity,
         "sessionAffinityConfig": _affinity_config(spec) if affinity != "None" else None,

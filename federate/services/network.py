@@ -44,6 +44,9 @@ ADDRESS_HIDDEN = "AddressHidden"
 LOOK_SECONDS = 60.0
 """How often all namespaces are looked at: what was not to be told then may be by now."""
 
+KNOWN_SECONDS = 2.0
+"""How long pods wait on that wait for policies to be known again."""
+
 
 class Network:
     """Addresses, Services and policies of one virtual node. Start what `parts` names."""
@@ -63,8 +66,9 @@ class Network:
         self.addressing = Addressing(rules.addresses, addresses)
         clock, random = ports.clock, ports.random
         self.services = services
-        self.policies = hub_policies(ports.hub, clock=clock, random=random)
-        if rules.network_policies is NetworkPolicyMode.REFUSE:
+        refuses = rules.network_policies is NetworkPolicyMode.REFUSE
+        self.policies = hub_policies(ports.hub, clock=clock, random=random, is_needed=refuses)
+        if refuses:
             self.policies.want()  # pods wait until they are known
         self.follower: Follower | None = None
         if rules.is_followed:
@@ -86,6 +90,8 @@ class Network:
         )
         self._refused: dict[str, set[ObjectKey]] = {}
         """Hub namespace -> pods that wait for a policy to go, or to be known."""
+        self._waits_to_know = False
+        """Some of them were refused since policies are not known."""
         self.policies.listen(self._on_policy)
 
     # -- asked and told ----------------------------------------------------------------------------
@@ -128,7 +134,13 @@ class Network:
             self._forget_refused(pod)
         else:
             self._refused.setdefault(pod.namespace, set()).add(pod)
+            self._waits_to_know |= refused.reason == PodReason.NETWORK_POLICIES_UNKNOWN
         return refused
+
+    def refuses(self, hub_pod: JsonObject) -> bool:
+        """Tell whether one does, of a pod that need not be woken: it may have no node yet."""
+        is_asked = self._rules.network_policies is NetworkPolicyMode.REFUSE
+        return is_asked and self._refusal(hub_pod) is not None
 
     def _refusal(self, hub_pod: JsonObject) -> Blocked | None:
         if not self.policies.is_known:
@@ -199,7 +211,7 @@ class Network:
         if self._rules.heeds_policies:
             parts["hub-network-policies"] = self.policies.run
             parts["policies-told"] = self._policy_teller.run
-            parts["policies-known"] = self._wake_once_known
+            parts["policies-known"] = self._wake_when_known
         return {**parts, **(self.follower.parts() if self.follower is not None else {})}
 
     @property
@@ -211,12 +223,19 @@ class Network:
         """Whether anything depends on the hub's Services."""
         return self._may_hide or self.follower is not None
 
-    async def _wake_once_known(self) -> None:
-        """Wake the pods that waited for the first list: it may have brought no policy at all."""
+    async def _wake_when_known(self) -> None:
+        """Wake the pods that waited for a list: it may have brought no policy at all.
+
+        The right to read may be taken away, and given again without any change to a policy.
+        """
         await self.policies.reflector.synced.wait()
-        for namespace in list(self._refused):
-            for pod in list(self._refused.get(namespace, ())):
-                self._ports.wake(pod)
+        while True:
+            if self._waits_to_know and self.policies.is_known:
+                self._waits_to_know = False
+                for namespace in list(self._refused):
+                    for pod in list(self._refused.get(namespace, ())):
+                        self._ports.wake(pod)
+            await asyncio.sleep(KNOWN_SECONDS)
 
     async def _look_around(self) -> None:
         while True:

@@ -19,13 +19,16 @@ from federate.model.objects import (
     status_of,
 )
 from federate.model.resources import CONFIGMAPS, NODES, SERVICE_RANGES, Resource
-from federate.services.ranges import RangeSources
+from federate.services.ranges import RangeSources, cautious_ranges_of, unknown_kinds
 
 KUBEADM = ObjectKey("kube-system", "kubeadm-config")
 
 GOOD_FOR_SECONDS = 240.0
 """How long what was read is told to others who ask: a large hub has many nodes, and maybe many
 virtual ones."""
+
+DOUBTED_SECONDS = 10.0
+"""The same, of an answer that lacks what the one before had: shorter than until a second look."""
 
 T = TypeVar("T")
 
@@ -39,6 +42,7 @@ class SharedRanges:
         self._under_way = asyncio.Lock()
         self._known: RangeSources | None = None
         self._read_at = float("-inf")
+        self._good_for = GOOD_FOR_SECONDS
 
     async def read(self) -> RangeSources:
         """Return what was read not long ago, or read it.
@@ -47,11 +51,17 @@ class SharedRanges:
             ClusterError: an answer did not come, and may another time.
         """
         async with self._under_way:
-            if self._known is None or self._clock() - self._read_at >= GOOD_FOR_SECONDS:
+            if self._known is None or self._clock() - self._read_at >= self._good_for:
                 began_at = self._clock()
-                self._known = await read_range_sources(self._client)
-                self._read_at = began_at
+                before, found = self._known, await read_range_sources(self._client)
+                is_doubted = before is not None and not _lacks(before) and _lacks(found)
+                self._good_for = DOUBTED_SECONDS if is_doubted else GOOD_FOR_SECONDS
+                self._known, self._read_at = found, began_at
             return self._known
+
+
+def _lacks(sources: RangeSources) -> bool:
+    return bool(unknown_kinds(cautious_ranges_of(sources)))
 
 
 async def read_range_sources(client: ClusterPort) -> RangeSources:

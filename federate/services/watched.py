@@ -42,6 +42,8 @@ class HubObjects:
         """`is_needed`: pods wait for them, so that a right that is given is noticed soon."""
         self._is_needed = is_needed
         self._wanted = asyncio.Event()
+        self._refused_after: float | None = None
+        """The hub's last sign of life before it did not let us read them."""
         self._listeners: list[Callable[[Change], None]] = []
         self._store = Store(
             indexers={NAMESPACE_INDEX: lambda obj: (key_of(obj).namespace,)},
@@ -61,18 +63,21 @@ class HubObjects:
 
     async def _pause(self, seconds: float) -> None:
         """Leave a hub in peace that does not let us read them: they are optional."""
-        is_refused = isinstance(self.reflector.last_error, Forbidden) and not self._is_needed
+        is_forbidden = isinstance(self.reflector.last_error, Forbidden)
+        if is_forbidden:
+            self._refused_after = self.reflector.last_activity_at
+        is_refused = is_forbidden and not self._is_needed
         await asyncio.sleep(max(seconds, FORBIDDEN_SECONDS) if is_refused else seconds)
 
     @property
     def is_known(self) -> bool:
-        """Whether all that there are have been listed."""
-        return self.reflector.synced.is_set()
+        """Whether all that there are have been listed, and may still be read."""
+        return self.reflector.synced.is_set() and not self.is_forbidden
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether the hub does not let us read them."""
-        return not self.is_known and isinstance(self.reflector.last_error, Forbidden)
+        """Whether the hub does not let us read them (any more), by its last word on that."""
+        return self._refused_after == self.reflector.last_activity_at
 
     @property
     def is_failing(self) -> bool:
@@ -116,7 +121,9 @@ def hub_services(
     )
 
 
-def hub_policies(hub: ClusterPort, *, clock: Callable[[], float], random: Random) -> HubObjects:
+def hub_policies(
+    hub: ClusterPort, *, clock: Callable[[], float], random: Random, is_needed: bool = False
+) -> HubObjects:
     """Watch the hub's NetworkPolicies."""
     return HubObjects(
         hub,
@@ -125,4 +132,5 @@ def hub_policies(hub: ClusterPort, *, clock: Callable[[], float], random: Random
         facts=policy_facts,
         clock=clock,
         random=random,
+        is_needed=is_needed,
     )

@@ -21,7 +21,13 @@ from federate.cluster.store import Change
 from federate.companions.steps import Ground
 from federate.errors import NotFound
 from federate.flow.ratebound import RateBound
-from federate.model.marks import HUB_LABEL, RECORD_ANNOTATION, MirrorRecord, Scope
+from federate.model.marks import (
+    HUB_LABEL,
+    HUB_POD_NAMESPACE_LABEL,
+    RECORD_ANNOTATION,
+    MirrorRecord,
+    Scope,
+)
 from federate.model.naming import anchor_name
 from federate.model.objects import (
     JsonDict,
@@ -254,7 +260,10 @@ async def test_c33_a_service_follows_every_change_of_its_original(
 
                 async def is_the_same() -> bool:
                     ours, original = await pair.found(), await original_of(pair)
-                    return ours is not None and gist(ours, scope) == gist(original, scope)
+                    if ours is None:
+                        return False
+                    told = pair.namespace
+                    return gist(ours, scope, told) == gist(original, scope, told)
 
                 await wait_for(is_the_same, f"{'+'.join(change)} changed")
                 there = await pair.found() or {}
@@ -274,12 +283,16 @@ async def original_of(pair: Pair) -> JsonDict:
     return await pair.hub.get(SERVICES, ObjectKey(pair.namespace, "web"))
 
 
-def gist(service: JsonObject, scope: Scope) -> JsonObject:
+def gist(service: JsonObject, scope: Scope, hub_namespace: str) -> JsonObject:
     """What of a Service says who answers, on either side."""
     spec = spec_of(service)
     kept = ("name", "port", "targetPort", "protocol", "appProtocol")
     return {
-        "selector": {**spec["selector"], HUB_LABEL: scope.hub_id},
+        "selector": {
+            **spec["selector"],
+            HUB_LABEL: scope.hub_id,
+            HUB_POD_NAMESPACE_LABEL: hub_namespace,
+        },
         "ports": [{k: p[k] for k in kept if k in p} for p in spec["ports"]],
         **{
             name: spec.get(name)

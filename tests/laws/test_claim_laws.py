@@ -30,6 +30,7 @@ from federate.claims.steps import (
     Standing,
     Step,
     Users,
+    Wish,
 )
 from federate.companions.steps import Ground
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
@@ -144,7 +145,7 @@ def circumstances(draw: st.DrawFn) -> dict[str, Any]:
         "ground": draw(st.sampled_from([Ground.READY, Ground.READY, Ground.UNINSTALLED])),
         "users": draw(st.sampled_from([Users.NONE, Users.WELCOME, Users.REFUSED])),
         "is_leaving": draw(st.sampled_from([False, False, True])),
-        "keeps_size": draw(sometimes),
+        "keeps": draw(st.frozensets(st.sampled_from(Wish))),
         "is_unreferenced": draw(st.sampled_from([True, False])),
     }
 

@@ -11,6 +11,7 @@ from federate.explain.stations import Road, Station, told
 from federate.mirror.refusal import Refusal
 from federate.mirror.render import RenderRules
 from federate.model.marks import (
+    HUB_POD_NAMESPACE_LABEL,
     NODE_HUB_ANNOTATION,
     RECORD_ANNOTATION,
     MirrorRecord,
@@ -67,7 +68,8 @@ def mirror(*, pod_uid: str = "uid-web-0", uid: str = "m-1") -> PodBuilder:
     """The mirror of `web`, not bound yet."""
     origin = Origin(scope=SCOPE, pod=KEY, pod_uid=pod_uid)
     there = pod(PLACE.name, namespace=PLACE.namespace).with_uid(uid)
-    return there.with_labels(origin.labels()).with_annotations(origin.annotations())
+    labels = {**origin.labels(), HUB_POD_NAMESPACE_LABEL: KEY.namespace}
+    return there.with_labels(labels).with_annotations(origin.annotations())
 
 
 def anchor(*, uid: str = "a-1") -> JsonDict:

@@ -26,7 +26,7 @@ from federate.runtime.together import run_together
 from federate.services.addressing import AddressPorts
 from federate.services.network import Network
 from federate.services.ports import ServicePorts
-from federate.services.reading import read_range_sources
+from federate.services.reading import SharedRanges, read_range_sources
 from federate.services.rules import NetworkRules
 from federate.services.watched import hub_services
 from tests.support.builders import pod
@@ -61,7 +61,9 @@ class StageGround:
 class VirtualNodeStage:
     """What one virtual node, in one process, knows and does."""
 
-    def __init__(self, stage: NetworkStage, scope: Scope, rules: NetworkRules) -> None:
+    def __init__(
+        self, stage: NetworkStage, scope: Scope, rules: NetworkRules, *, shares_hub: bool = False
+    ) -> None:
         self.stage, self.scope, self.told = stage, scope, Told()
         self.ground = StageGround(stage.target, scope)
         self.woken: list[ObjectKey] = []
@@ -94,7 +96,9 @@ class VirtualNodeStage:
                 random=chance,
             ),
             AddressPorts(
-                read_hub=partial(read_range_sources, hub),
+                read_hub=SharedRanges(hub, clock=clock).read
+                if shares_hub
+                else partial(read_range_sources, hub),
                 read_target=partial(read_range_sources, target),
                 node_name=scope.node_name,
                 target_name="edge-1",
@@ -164,8 +168,10 @@ class NetworkStage:
     def client_name(self, scope: Scope) -> str:
         return scope.node_name
 
-    def virtual_node(self, rules: NetworkRules, scope: Scope = SCOPE) -> VirtualNodeStage:
-        return VirtualNodeStage(self, scope, rules)
+    def virtual_node(
+        self, rules: NetworkRules, scope: Scope = SCOPE, *, shares_hub: bool = False
+    ) -> VirtualNodeStage:
+        return VirtualNodeStage(self, scope, rules, shares_hub=shares_hub)
 
     # -- the ground and the pods -----------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from federate.mirror.steps import (
     WriteHubPod,
 )
 from federate.model.marks import (
+    HUB_POD_NAMESPACE_LABEL,
     MADE_AS_ANNOTATION,
     MANAGED_KEYS_ANNOTATION,
     RECORD_ANNOTATION,
@@ -79,7 +80,7 @@ def mirror(
     return (
         pod(key.name, namespace=key.namespace)
         .with_uid(uid or f"mirror-{name}")
-        .with_labels(origin.labels())
+        .with_labels({**origin.labels(), HUB_POD_NAMESPACE_LABEL: hub_key.namespace})
         .with_annotations(annotations)
         .owned_by("ConfigMap", "federate-anchor")
     )

@@ -9,7 +9,7 @@ import pytest
 
 from federate.claims.keys import Handle
 from federate.claims.plan import plan_claim
-from federate.claims.steps import Change, Look, LookUp, Rest, Seen, Standing, Step
+from federate.claims.steps import Change, Look, LookUp, Rest, Seen, Standing, Step, Wish
 from federate.model.objects import JsonDict
 from federate.model.reasons import PodReason
 from tests.support.claimviews import (
@@ -131,9 +131,19 @@ def test_a_kept_claim_serves_the_hub_claim_that_its_volume_is_given_to() -> None
     for obj in (after["metadata"], volume["spec"]["claimRef"]):
         obj["uid"] = "uid-after"
     key = view({}).key._replace(uid="uid-after")
-    step = planned(led(after, volume=volume), key=key)
-    assert isinstance(step, Rest)
-    assert step.handle == Handle(*PLACE, "uid-there")
+    there = claim_there()
+    mark = {"federate.dev/taken-up": "uid-after"}
+    step = planned(led(after, volume=volume, there=there), key=key)
+    assert isinstance(step, Change), "it gets another version than who led before has seen"
+    assert step.look == CLAIM
+    assert step.patch.body == {
+        "metadata": {"uid": "uid-there", "resourceVersion": "3", "annotations": mark}
+    }
+    kept = planned(led(after, volume=volume, there=there), key=key, keeps={Wish.MARK})
+    there["metadata"]["annotations"] |= mark
+    for step in (kept, planned(led(after, volume=volume, there=there), key=key)):
+        assert isinstance(step, Rest)
+        assert step.handle == Handle(*PLACE, "uid-there")
 
 
 # -- sizes -----------------------------------------------------------------------------------------
@@ -168,9 +178,20 @@ def test_a_larger_request_goes_down_and_the_larger_size_comes_up() -> None:
 
 
 def test_what_the_target_refused_is_not_asked_for_again_at_once() -> None:
-    step = planned(led(bound_hub_claim(size="2Gi")), keeps_size=True)
+    step = planned(led(bound_hub_claim(size="2Gi")), keeps={Wish.SIZE})
     assert isinstance(step, Rest)
     assert step.standing is Standing.SETTLED
+
+
+def test_what_the_hub_did_not_keep_is_not_told_again_at_once() -> None:
+    """The one says nothing of the other."""
+    there = claim_there(size="2Gi")
+    step = planned(led(there=there), keeps={Wish.VOLUME_SIZE})
+    assert change(step, HUB_CLAIM) == {"status": {"capacity": {"storage": "2Gi"}}}
+    step = planned(led(there=there), keeps={Wish.CLAIM_SIZE})
+    assert change(step, VOLUME) == {"spec": {"capacity": {"storage": "2Gi"}}}
+    step = planned(led(there=there), keeps={Wish.VOLUME_SIZE, Wish.CLAIM_SIZE})
+    assert isinstance(step, Rest)
 
 
 @pytest.mark.parametrize("size", ["1Gi", "1024Mi", "512Mi"])

@@ -23,7 +23,13 @@ from federate.mirror.render import (
     render_spec,
     rendered_debugger,
 )
-from federate.model.marks import HUB_LABELS_ANNOTATION, MANAGED_KEYS_ANNOTATION, Origin, origin_of
+from federate.model.marks import (
+    HUB_LABELS_ANNOTATION,
+    HUB_POD_NAMESPACE_LABEL,
+    MANAGED_KEYS_ANNOTATION,
+    Origin,
+    origin_of,
+)
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, annotations_of, labels_of
 from federate.policy.rules import PolicyRules
 from federate.services.dns import DnsRules
@@ -107,7 +113,8 @@ def test_a_user_cannot_forge_marks_or_records() -> None:
     hub = hub_pod().with_labels({"federate.dev/hub": "forged", "federate.dev/x": "y", "app": "a"})
     hub = hub.with_annotations({"federate.dev/managed-keys": "{}", "federate.dev/mirror": "{}"})
     made = rendered(hub)
-    assert labels_of(made) == {"app": "a", **origin_of(made).labels()}  # type: ignore[union-attr]
+    ours = {**origin_of(made).labels(), HUB_POD_NAMESPACE_LABEL: "default"}  # type: ignore[union-attr]
+    assert labels_of(made) == {"app": "a", **ours}
     assert "federate.dev/mirror" not in annotations_of(made)
     assert parse_managed_keys(made) == (frozenset({"app"}), frozenset())
 
@@ -304,6 +311,16 @@ def test_c24_a_fresh_mirror_needs_no_change() -> None:
     """What was created says what the hub pod says."""
     hub = hub_pod().with_labels({"app": "web"}).with_annotations({"team": "blue"})
     assert metadata_changes(hub.build(), rendered(hub), RULES) is None
+
+
+def test_a_mirror_that_was_made_without_its_hub_namespace_is_given_it() -> None:
+    """Services select by it (C33); no label of the hub pod's can say another one."""
+    hub = hub_pod().with_labels({HUB_POD_NAMESPACE_LABEL: "forged"})
+    made = rendered(hub)
+    assert made["metadata"]["labels"].pop(HUB_POD_NAMESPACE_LABEL) == "default"
+    assert changed(hub, made)["metadata"]["labels"][HUB_POD_NAMESPACE_LABEL] == "default"
+    made["metadata"]["labels"][HUB_POD_NAMESPACE_LABEL] = "forged"
+    assert changed(hub, made)["metadata"]["labels"][HUB_POD_NAMESPACE_LABEL] == "default"
 
 
 def test_c24_labels_and_annotations_follow_the_hub_pod() -> None:

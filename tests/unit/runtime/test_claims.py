@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from federate.claims.keys import claim_key, origin_of_claim
+from federate.claims.reconciler import LOOK_SECONDS
 from federate.claims.rules import ClaimRules
 from federate.model.objects import (
     JsonDict,
@@ -18,6 +20,7 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.resources import CLAIMS, CORE_EVENTS, PODS
+from federate.policy.rules import PolicyRules
 from tests.support.builders import PodBuilder, pod
 from tests.support.claimstage import RULES, Storage, hub_claim
 from tests.support.clock import virtual_time
@@ -32,8 +35,8 @@ WEB = ObjectKey("default", "web")
 class ClaimWorld(World):
     """Both clusters have the controllers that storage needs."""
 
-    def __init__(self, claims: ClaimRules = RULES) -> None:
-        super().__init__(claims=claims)
+    def __init__(self, claims: ClaimRules = RULES, **how: Any) -> None:
+        super().__init__(claims=claims, **how)
         with self.others():
             self.storage = Storage(self.hub, self.target, acting=self.others)
 
@@ -57,6 +60,9 @@ class ClaimWorld(World):
     def ask(self, storage_class: str) -> JsonDict:
         with self.others():
             return self.hub.add(CLAIMS, hub_claim(storageClassName=storage_class))
+
+    def reads_of_claims(self) -> int:
+        return sum(call.verb == "get" and call.resource == CLAIMS for call in self.hub.calls)
 
     def claim_there(self, claim: JsonDict) -> JsonDict | None:
         found = (c for r, c in self.target.store.all() if r == CLAIMS)
@@ -101,6 +107,54 @@ async def test_by_default_a_pod_with_a_claim_leaves_no_trace_in_the_target() -> 
         world.ask("fed")
         await asyncio.sleep(60.0)
         assert not world.target.writes()
+
+
+@virtual_time
+async def test_c26_a_namespace_whose_pods_are_refused_whole_gets_nothing_in_the_target() -> None:
+    """Whoever may make claims may say himself which node was chosen for one, and need no pod."""
+    world = ClaimWorld(policy=PolicyRules(namespaces=("team-*",)))
+    async with world.stored():
+        world.ask("fed")
+        await asyncio.sleep(60.0)
+        assert not world.target.writes()
+
+
+@virtual_time
+async def test_a_pod_of_an_unbound_claim_says_so_and_is_not_looked_at_on_and_on() -> None:
+    """Its user named the node himself, so no scheduler has the claim bound."""
+    world = ClaimWorld()
+    async with world.stored():
+        with world.others():
+            body = hub_claim(storageClassName="fed")
+            del body["metadata"]["annotations"]
+            world.hub.add(CLAIMS, body)
+        world.submit(stored_pod())
+        await world.until(lambda: world.told("federate.dev/Mirrored")[0] == "ClaimPending")
+        await asyncio.sleep(5.0)
+        before = len(world.hub.calls)
+        await asyncio.sleep(20.0)
+        assert len(world.hub.calls) - before < 60
+
+
+@virtual_time
+async def test_a_claim_is_looked_at_no_more_when_the_pod_that_waited_is_gone() -> None:
+    """It is bound to our node: the request that removes it is ours, and no watch tells of it."""
+    world = ClaimWorld()
+    async with world.stored():
+        with world.others():
+            body = hub_claim(storageClassName="fed")
+            del body["metadata"]["annotations"]
+            world.hub.add(CLAIMS, body)
+        world.submit(stored_pod())
+        await world.until(lambda: world.told("federate.dev/Mirrored")[0] == "ClaimPending")
+        await asyncio.sleep(1.0)
+        with world.others():
+            world.hub.delete_by_user(PODS, WEB)
+        await world.until(lambda: world.hub_pod(WEB) is None)
+        await asyncio.sleep(LOOK_SECONDS + 60.0)
+        before = world.reads_of_claims()
+        await asyncio.sleep(LOOK_SECONDS * 3)
+        assert world.reads_of_claims() == before
 
 
 @virtual_time

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from federate.errors import Forbidden, Unreachable
+from federate.model.objects import ObjectKey
 from federate.model.reasons import NodeReason
 from federate.model.resources import CONFIGMAPS, NODES, SERVICE_RANGES
 from federate.services.addresses import Showing
-from federate.services.addressing import LOOK_SECONDS, SETTLE_SECONDS
+from federate.services.addressing import LOOK_SECONDS, RETRY_SECONDS, SETTLE_SECONDS
 from federate.services.reading import GOOD_FOR_SECONDS, SharedRanges
 from federate.services.rules import AddressMode, NetworkRules
 from tests.support.clock import virtual_time
@@ -67,6 +68,38 @@ async def test_a_range_that_comes_to_be_shared_is_noticed() -> None:
         assert node.decisions == 2
         await asyncio.sleep(3 * LOOK_SECONDS)
         assert node.decisions == 2  # the same again is no news
+
+
+@pytest.mark.parametrize("side", ["hub", "target"])
+@pytest.mark.parametrize("is_shared", [False, True])
+@virtual_time
+async def test_a_node_that_has_no_range_yet_takes_no_address_back(
+    side: str, is_shared: bool
+) -> None:
+    """A new node is given its range a moment after it joined; one that has none for good is seen.
+
+    Also where the virtual nodes of a hub share what was read of it.
+    """
+    stage = stage_of()
+    node = stage.virtual_node(NetworkRules(), shares_hub=is_shared)
+    cluster = stage.hub if side == "hub" else stage.target
+    async with node.running() as network:
+        await stage.until(lambda: network.decision.showing is Showing.REFLECT)
+        before = network.decision
+        stage.add_node(cluster, "new", address="192.168.0.9")
+        looked = len(stage.target.calls)
+        await stage.until(lambda: len(stage.target.calls) > looked, seconds=LOOK_SECONDS + 10)
+        await asyncio.sleep(1.0)
+        assert network.decision == before
+        cluster.store.remove(NODES, ObjectKey("", "new"))
+        await asyncio.sleep(2 * LOOK_SECONDS)
+        assert node.decisions == 1
+        stage.add_node(cluster, "odd", address="192.168.0.9")
+        looked = len(stage.target.calls)
+        await stage.until(lambda: len(stage.target.calls) > looked, seconds=LOOK_SECONDS + 10)
+        took = await stage.until(lambda: network.decision.showing is Showing.HIDE)
+        assert 5.0 < took <= RETRY_SECONDS + 1.0
+        assert network.decision.reason is NodeReason.RANGES_UNKNOWN
 
 
 @virtual_time

@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
+from federate.mirror.render import RenderRules, looks_of
 from federate.model.marks import (
     COMPANION_LABEL,
     COMPANION_OF_ANNOTATION,
     FOLLOW_LABEL,
     HUB_LABEL,
+    HUB_POD_NAMESPACE_LABEL,
+    Origin,
     Scope,
 )
 from federate.model.naming import anchor_name
-from federate.model.objects import JsonDict, ObjectKey, spec_of
+from federate.model.objects import JsonDict, ObjectKey, key_of, labels_of, spec_of
 from federate.model.resources import SERVICES
 from federate.services.following import (
     ServiceKey,
@@ -28,6 +31,8 @@ from federate.services.following import (
     services_selector,
 )
 from federate.services.rules import FollowMode
+from federate.services.selecting import service_selects
+from tests.support.builders import pod
 from tests.support.scene import SCOPE
 from tests.support.selectors import select
 from tests.support.strategic import apply_merge_patch
@@ -36,6 +41,7 @@ KEY = ServiceKey("there", "default", "web")
 ANCHOR = {"metadata": {"name": anchor_name(SCOPE), "uid": "anchor-uid"}}
 OTHER = Scope(hub_id=SCOPE.hub_id, node_name="edge-2")
 OTHERS_ANCHOR = {"metadata": {"name": anchor_name(OTHER), "uid": "others-uid"}}
+OURS = {HUB_LABEL: SCOPE.hub_id, HUB_POD_NAMESPACE_LABEL: "default"}
 
 
 def hub_service(labels: dict[str, str] | None = None, **spec: Any) -> JsonDict:
@@ -110,7 +116,33 @@ def test_it_has_the_same_name_and_selects_mirrors_of_this_hub_alone() -> None:
     body = rendered(hub_service(selector={"app": "web", HUB_LABEL: "a-stranger"}))
     assert body["metadata"]["name"] == "web"
     assert body["metadata"]["namespace"] == "there"
-    assert body["spec"]["selector"] == {"app": "web", HUB_LABEL: SCOPE.hub_id}
+    assert body["spec"]["selector"] == {"app": "web", **OURS}
+
+
+def test_two_virtual_nodes_of_a_hub_select_alike_in_one_namespace_and_apart_in_two() -> None:
+    """Mappings of two may meet in one target namespace; there each Service has its own pods."""
+    shared = render_service(KEY, hub_service(), scope=OTHER, anchor=OTHERS_ANCHOR)
+    assert shared["spec"]["selector"] == rendered()["spec"]["selector"]
+    service = hub_service()
+    service["metadata"]["namespace"] = "another"
+    apart = render_service(
+        ServiceKey("there", "another", "web"), service, scope=OTHER, anchor=OTHERS_ANCHOR
+    )
+    here = mirror_of(hub_pod_in("default"), SCOPE)
+    assert service_selects(rendered(), labels_of(here))
+    assert not service_selects(apart, labels_of(here))
+    assert service_selects(apart, labels_of(mirror_of(hub_pod_in("another"), OTHER)))
+
+
+def mirror_of(hub_pod: JsonDict, scope: Scope) -> JsonDict:
+    """What is created for it."""
+    origin = Origin(scope=scope, pod=key_of(hub_pod), pod_uid="u")
+    looks = looks_of(hub_pod, origin=origin, rules=RenderRules())
+    return {"metadata": {"labels": looks.labels}}
+
+
+def hub_pod_in(namespace: str) -> JsonDict:
+    return pod("web-1", namespace=namespace).with_labels({"app": "web"}).build()
 
 
 def test_nothing_that_reaches_out_of_the_cluster_travels() -> None:
@@ -273,7 +305,7 @@ def test_what_decides_who_answers_is_put_back_and_the_rest_stays() -> None:
     patch = service_patch(rendered(), there)
     assert patch is not None
     changed = apply_merge_patch(there, patch.body)
-    assert changed["spec"]["selector"] == {"app": "web", HUB_LABEL: SCOPE.hub_id}
+    assert changed["spec"]["selector"] == {"app": "web", **OURS}
     assert changed["spec"]["type"] == "ClusterIP"
     assert changed["metadata"]["labels"]["team"] == "edge"
     assert changed["metadata"]["annotations"]["note"] == "kept"

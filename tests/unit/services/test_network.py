@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from federate.errors import Forbidden
+from federate.cluster.reflector import MOST_BACK_OFF_SECONDS, WATCH_SECONDS
+from federate.errors import ClusterError, Forbidden, Unreachable
 from federate.model.objects import ObjectKey
 from federate.model.reasons import PodReason
 from federate.model.resources import NETWORK_POLICIES, SERVICE_RANGES, SERVICES, Resource
@@ -232,6 +233,49 @@ async def test_policies_that_may_not_be_read_refuse_all_with_the_reason() -> Non
         refused = network.refusal(pod("a").build())
         assert refused is not None
         assert "federate rbac" in refused.message
+
+
+@virtual_time
+async def test_policies_that_may_not_be_read_any_more_refuse_all_until_they_may_be() -> None:
+    """What was read before says nothing of now; an outage of the hub between changes nothing."""
+    stage = NetworkStage()
+    node = stage.virtual_node(REFUSING)
+    web = pod("a").with_labels(WEB_LABELS).build()
+
+    def refuse(error: ClusterError) -> None:
+        stage.fault_of = lambda c: Refuse(error) if c.resource == NETWORK_POLICIES else None
+
+    async with node.running() as network:
+        await stage.until(lambda: network.policies.is_known)
+        assert network.refusal(web) is None
+        refuse(Forbidden("no", status=403))
+        await stage.until(lambda: not network.policies.is_known, seconds=2 * WATCH_SECONDS)
+        refused = network.refusal(web)
+        assert refused is not None
+        assert refused.reason == PodReason.NETWORK_POLICIES_UNKNOWN
+        assert "federate rbac" in refused.message
+        refuse(Unreachable("no answer"))
+        await asyncio.sleep(2 * MOST_BACK_OFF_SECONDS)
+        assert not network.policies.is_known
+        node.woken.clear()
+        stage.fault_of = lambda _call: None
+        # The watch is taken up again, and heard of at its end; of a real server earlier, by a
+        # bookmark.
+        await stage.until(
+            lambda: ObjectKey("default", "a") in node.woken, seconds=2 * WATCH_SECONDS
+        )
+        assert network.refusal(web) is None
+
+
+@virtual_time
+async def test_an_outage_leaves_policies_as_they_were_read() -> None:
+    stage = NetworkStage()
+    node = stage.virtual_node(REFUSING)
+    async with node.running() as network:
+        await stage.until(lambda: network.policies.is_known)
+        stage.fault_of = lambda _call: Refuse(Unreachable("no answer"))
+        await stage.until(lambda: network.policies.is_failing, seconds=2 * WATCH_SECONDS)
+        assert network.refusal(pod("a").build()) is None
 
 
 @pytest.mark.parametrize("follow", [FollowMode.IGNORE, FollowMode.ALL])

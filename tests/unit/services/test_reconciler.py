@@ -9,7 +9,13 @@ import pytest
 
 from federate.cluster.store import Change
 from federate.errors import ClusterError, Forbidden, LeadershipLost, Rejected, Unreachable
-from federate.model.marks import COMPANION_LABEL, FOLLOW_LABEL, HUB_LABEL, Scope
+from federate.model.marks import (
+    COMPANION_LABEL,
+    FOLLOW_LABEL,
+    HUB_LABEL,
+    HUB_POD_NAMESPACE_LABEL,
+    Scope,
+)
 from federate.model.naming import prefixed_namespace
 from federate.model.objects import (
     JsonDict,
@@ -65,7 +71,11 @@ async def test_a_service_follows_the_first_pod_of_its_namespace() -> None:
         there = stage.there()
         assert there is not None
         assert there["metadata"]["ownerReferences"][0]["uid"] == uid_of(anchor)
-        assert spec_of(there)["selector"] == {**WEB_LABELS, HUB_LABEL: SCOPE.hub_id}
+        assert spec_of(there)["selector"] == {
+            **WEB_LABELS,
+            HUB_LABEL: SCOPE.hub_id,
+            HUB_POD_NAMESPACE_LABEL: "default",
+        }
         await asyncio.sleep(600.0)
         assert writes(stage) == ["create"]
         assert reads(stage) <= 4
