@@ -473,21 +473,29 @@ def test_a_node_that_is_well(stage: Stage) -> None:
 
 def test_a_node_whose_target_is_away(stage: Stage, way: FaultProxy) -> None:
     """Both it and its waiting pods say so, and what a look from here adds."""
-    space, fault = stage.space, way.refuse()
-    space.create(pod("left", pod_spec(AWAY, nodeName=AWAY)))
-    space.wait(
-        "the pod says why it waits", lambda: tells("TargetUnreachable")(space.pod("left") or {})
-    )
-    for found in (stage.explain("node", AWAY), stage.explain("pod", stage.pod("left"))):
-        verdict = found["verdict"].removeprefix("it does not run: ")
-        assert verdict.startswith("TargetUnreachable: as federate last said: get "), verdict
-        assert verdict.endswith("; from here: explained-away does not answer"), verdict
-        assert found["todo"] == [
-            "bring explained-away back, or its network: `federate check` says where the way ends. "
-            "Nothing is lost meanwhile"
-        ]
-    way.lift(fault)
+    space = stage.space
+    with way.refuse():
+        space.create(pod("left", pod_spec(AWAY, nodeName=AWAY)))
+        space.wait(
+            "the pod says why it waits", lambda: tells("TargetUnreachable")(space.pod("left") or {})
+        )
+        # The pod is told a moment before the node is.
+        space.wait("the node says so", lambda: is_away(space))
+        for found in (stage.explain("node", AWAY), stage.explain("pod", stage.pod("left"))):
+            verdict = found["verdict"].removeprefix("it does not run: ")
+            assert verdict.startswith("TargetUnreachable: as federate last said: get "), verdict
+            assert verdict.endswith("; from here: explained-away does not answer"), verdict
+            assert found["todo"] == [
+                "bring explained-away back, or its network: `federate check` says where the way "
+                "ends. Nothing is lost meanwhile"
+            ]
     space.wait_running("left")
+
+
+def is_away(space: Space) -> bool:
+    """Tell whether the node's own condition says that its target does not answer."""
+    node = space.hub.get("Node", "", AWAY)
+    return condition_of(node or {}, "federate.dev/TargetReachable").get("status") == "False"
 
 
 # -- few rights ------------------------------------------------------------------------------------

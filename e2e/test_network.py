@@ -254,10 +254,10 @@ def test_c33_services_follow_as_it_is_set(space: Space) -> None:
     space.wait("the others follow", lambda: followed(space).keys() == {"any", "headless", "wanted"})
     headless = followed(space)["headless"]
     assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
-    hub_id = headless["selector"].pop("federate.dev/hub")
-    assert headless["selector"] == {"app": "web"}
-    labels = space.read_mirror("open")["metadata"]["labels"]
-    assert labels.items() >= {"app": "web", "federate.dev/hub": hub_id}.items()
+    selector = headless["selector"]
+    assert selector.keys() == {"app", "federate.dev/hub", "federate.dev/hub-pod-namespace"}
+    assert selector["federate.dev/hub-pod-namespace"] == space.namespace
+    assert space.read_mirror("open")["metadata"]["labels"].items() >= selector.items()
     space.hub.delete("Service", space.namespace, "any")
     space.wait("it goes with the hub's", lambda: "any" not in followed(space))
 

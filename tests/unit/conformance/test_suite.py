@@ -1,6 +1,8 @@
 """How ginkgo is called, and what is read of its output."""
 
 import json
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,15 @@ sleep 0.5
 """Interrupts who started it, reports when interrupted in turn, and leaves a process behind."""
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """What a shell starts in the background ignores interrupts, and so does all it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_reads_what_was_over_and_leaves_no_process(tmp_path: Path) -> None:
     """ginkgo gets the time to report, and what it started ends with it."""
     spec = {"LeafNodeType": "It", "LeafNodeText": "a", "State": "passed", "NumAttempts": 1}
