@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from federate.companions.places import CONTAINERS
 from federate.model.marks import (
     HUB_ANNOTATIONS_ANNOTATION,
     HUB_LABELS_ANNOTATION,
@@ -31,7 +30,7 @@ from federate.model.objects import (
     spec_of,
     uid_of,
 )
-from federate.model.pods import node_name_of
+from federate.model.pods import CONTAINER_FIELDS, node_name_of
 
 LABELS = "metadata.labels"
 ANNOTATIONS = "metadata.annotations"
@@ -48,7 +47,7 @@ ANNOTATIONS_LIMIT_BYTES = 256 * 1024
 def with_hub_facts(spec: JsonObject, hub_pod: JsonObject, flows: Flows) -> JsonDict:
     """Return a copy of a mirror's spec, or of a part of one, whose facts are the hub pod's."""
     told: JsonDict = copied(spec)
-    for kind in CONTAINERS:
+    for kind in CONTAINER_FIELDS:
         for container in told.get(kind) or ():
             for variable in container.get("env") or ():
                 _tell_variable(variable, hub_pod, flows)

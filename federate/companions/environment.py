@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from federate.companions.places import CONTAINERS
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, copied, key_of, spec_of
+from federate.model.pods import CONTAINER_FIELDS
 
 API_SERVICE = ObjectKey("default", "kubernetes")
 """The one Service that every container is told of, whatever its namespace and service links."""
@@ -100,7 +100,7 @@ def with_environment(spec: JsonObject, configmap: str) -> JsonDict:
     The ConfigMap is required: a container that started without it would miss them all its life.
     """
     told: JsonDict = copied(spec)
-    for kind in CONTAINERS:
+    for kind in CONTAINER_FIELDS:
         for container in told.get(kind) or ():
             source = {"configMapRef": {"name": configmap}}
             container["envFrom"] = [source, *(container.get("envFrom") or ())]

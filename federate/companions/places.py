@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 
 from federate.companions.keys import Kind
 from federate.model.objects import JsonObject
+from federate.model.pods import CONTAINER_FIELDS
 
 Path: TypeAlias = tuple[str, ...]
 """Field names from a pod's spec downwards; `[]` stands for each element of a list."""
 
-CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 EACH = "[]"
 
 
@@ -63,7 +63,7 @@ def _at(value: Any, path: Path) -> Iterator[Any]:
 
 
 def _container_places() -> Iterator[Place]:
-    for containers in CONTAINERS:
+    for containers in CONTAINER_FIELDS:
         variable = (containers, EACH, "env", EACH, "valueFrom")
         source = (containers, EACH, "envFrom", EACH)
         for path, kind in (
@@ -216,7 +216,7 @@ def _unsupported() -> Iterator[Unsupported]:
 
 def _security_contexts() -> Iterator[Path]:
     yield ("securityContext",)
-    for containers in CONTAINERS:
+    for containers in CONTAINER_FIELDS:
         yield (containers, EACH, "securityContext")
 
 

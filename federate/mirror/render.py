@@ -23,7 +23,6 @@ from federate.claims.rules import ClaimRules
 from federate.claims.words import mirror_words
 from federate.companions.downward import facts_read, with_hub_facts
 from federate.companions.keys import Kind
-from federate.companions.places import CONTAINERS
 from federate.companions.render import owner_reference
 from federate.companions.rewrite import renaming, with_companion_names
 from federate.companions.words import Words, as_said, hub_words
@@ -57,6 +56,7 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.pods import (
+    CONTAINER_FIELDS,
     NODE_TYPE_LABEL,
     VIRTUAL_NODE_TYPE,
     admission_token_volumes,
@@ -339,7 +339,7 @@ def _drop_admission_tokens(spec: JsonDict) -> None:
 
 
 def _drop_token_mounts(spec: JsonDict, token_volumes: frozenset[str]) -> None:
-    for kind in CONTAINERS:
+    for kind in CONTAINER_FIELDS:
         for container in spec.get(kind) or ():
             mounts = container.get("volumeMounts") or ()
             kept = [m for m in mounts if not is_token_mount(m, token_volumes)]

@@ -17,8 +17,10 @@ VIRTUAL_NODE_TYPE = "virtual-kubelet"
 CLOCK_MARGIN = timedelta(seconds=5)
 """How far a node's clock may be from its API server's; both are kept in step, mostly."""
 
+CONTAINER_FIELDS = ("initContainers", "containers", "ephemeralContainers")
+"""The lists of a pod's spec that hold containers, of whatever kind."""
+
 _TERMINAL = ("Succeeded", "Failed")
-_CONTAINER_FIELDS = ("initContainers", "containers", "ephemeralContainers")
 _STATUS_FIELDS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _TOKEN_MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (a path)
 
@@ -96,7 +98,7 @@ def grace_seconds_of(pod: JsonObject) -> int | None:
 
 def containers_of(spec: JsonObject) -> Iterator[JsonObject]:
     """Yield every container of a pod spec: init, ordinary and ephemeral."""
-    for field in _CONTAINER_FIELDS:
+    for field in CONTAINER_FIELDS:
         yield from spec.get(field) or ()
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from federate.model.objects import JsonDict, JsonObject
-
-CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
+from federate.model.pods import CONTAINER_FIELDS
 
 
 class Spot(NamedTuple):
@@ -34,14 +33,14 @@ Context: TypeAlias = tuple[Listed | None, JsonObject]
 
 def containers_in(spec: JsonObject) -> Iterator[Listed]:
     """Yield all containers of a spec, whatever their kind."""
-    for field in CONTAINER_LISTS:
+    for field in CONTAINER_FIELDS:
         for container in spec.get(field) or ():
             yield Listed(field, container)
 
 
 def own_containers(spec: JsonDict) -> Iterator[JsonDict]:
     """Yield all containers of our own copy of a spec, to be changed."""
-    for field in CONTAINER_LISTS:
+    for field in CONTAINER_FIELDS:
         yield from spec.get(field) or ()
 
 

@@ -20,6 +20,7 @@ from federate.model.objects import (
     metadata_of,
     spec_of,
 )
+from federate.model.pods import CONTAINER_FIELDS
 from federate.policy.confinement import (
     APPARMOR_PREFIX,
     SECCOMP_PREFIXES,
@@ -32,7 +33,7 @@ from federate.policy.names import fits_any, is_listed_key
 from federate.policy.naming import DEFAULT_SCHEDULER, mapped_names
 from federate.policy.placing import left_node_keys, with_own_namespace
 from federate.policy.rules import GRANTING_KEYS, Outcome, PolicyRules
-from federate.policy.spots import CONTAINER_LISTS, Spot
+from federate.policy.spots import Spot
 from federate.policy.topics import (
     APPARMOR,
     SECCOMP,
@@ -225,7 +226,7 @@ def applied_debugger(container: JsonObject, hub_pod: JsonObject, rules: PolicyRu
 
 def _alone(container: JsonObject, spec: JsonObject) -> JsonDict:
     """Return a spec in which a debug container is the only one, and the rest as it is."""
-    others = dict.fromkeys(CONTAINER_LISTS, ())
+    others = dict.fromkeys(CONTAINER_FIELDS, ())
     return {**spec, **others, "ephemeralContainers": [dict(container)]}
 
 
