@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from e2e.support.grouping import group_of
+from e2e.support.grouping import SHARED, group_of
 from e2e.support.measuring import Measurements, lines_of
 from e2e.support.pace import PLAYED, REAL
 
@@ -29,8 +29,17 @@ def test_tests_of_the_same_clusters_stay_together() -> None:
         *items_of("e2e/test_outage.py", "testbed_factory"),
         *items_of("e2e/containers/test_pods.py", "real_hub_and_target"),
     ]
-    groups = [group_of(item) for item in items]  # type: ignore[arg-type]
-    assert groups == ["clusters", "e2e/test_cli.py", "e2e/test_outage.py", "clusters"]
+    groups = [group_of(item, 1) for item in items]  # type: ignore[arg-type]
+    assert groups == ["clusters-0", "e2e/test_cli.py", "e2e/test_outage.py", "clusters-0"]
+
+
+def test_modules_are_dealt_out_among_the_pairs_of_clusters() -> None:
+    """A module's tests stay together, since what it starts for itself is started once."""
+    modules = [f"e2e/test_{number}.py" for number in range(40)]
+    items = [item for module in modules for item in items_of(module, *SHARED)]
+    groups = [group_of(item, 2) for item in items]  # type: ignore[arg-type]
+    assert set(groups) == {"clusters-0", "clusters-1"}
+    assert groups[::2] == groups[1::2]
 
 
 def test_groups_reach_pytest_xdist(request: pytest.FixtureRequest) -> None:
