@@ -2,7 +2,7 @@
 
 The usage of mirrors comes from the target's metrics.k8s.io; where that is not to be had, from its
 kubelets through the node proxy. Nothing is fetched unless somebody asks, and who asks at once, or
-again within moments, shares one fetch.
+again within moments, shares one fetch. Which pods there are needs no fetch, and is told as of now.
 """
 
 from __future__ import annotations
@@ -69,20 +69,21 @@ class MetricsPages:
         self._wall_clock = wall_clock
         self._book = UsageBook()
         self._usage = Shared(self._measure, clock=clock)
-        self._summaries = Rendered(self._summary)
         self._resources = Rendered(self._resource)
         makers: Mapping[str, Callable[[], Awaitable[Page]]] = {
-            "/pods": lambda: _listed(pods.all()),
-            "/runningpods": lambda: _listed(running_pods(pods.all())),
             "/metrics": self._own,
             "/metrics/cadvisor": partial(self._relayed, "/metrics/cadvisor"),
             "/metrics/probes": partial(self._relayed, "/metrics/probes"),
         }
-        shared = {path: Shared(make, clock=clock).get for path, make in makers.items()}
+        listings: Mapping[str, Callable[[], Awaitable[Page]]] = {
+            "/pods": lambda: _listed(pods.all()),
+            "/runningpods": lambda: _listed(running_pods(pods.all())),
+            "/stats/summary": self._summary,
+        }
         self._makers: Mapping[str, Callable[[], Awaitable[Page]]] = {
-            **shared,
-            "/stats/summary": lambda: self._rendered(self._summaries),
-            "/metrics/resource": lambda: self._rendered(self._resources),
+            **{path: Shared(make, clock=clock).get for path, make in makers.items()},
+            **{path: AsOfNow(make).get for path, make in listings.items()},
+            "/metrics/resource": self._resource_page,
         }
 
     async def page(
@@ -98,15 +99,16 @@ class MetricsPages:
         make = self._makers.get(path.rstrip("/"))
         return await make() if make is not None else None
 
-    async def _rendered(self, pages: Rendered) -> Page:
-        return await pages.of(await self._usage.get())
+    async def _resource_page(self) -> Page:
+        return await self._resources.of(await self._usage.get())
 
     async def _resource(self, usage: NodeUsage | None) -> Page:
         return await _text(resource_families(usage))
 
-    async def _summary(self, usage: NodeUsage | None) -> Page:
-        told = usage if usage is not None else NodeUsage(pods=(), whole=None)
-        parts = summary_of(told, node_name=self._node_name, started_at=self._started_at)
+    async def _summary(self) -> Page:
+        usage = await self._usage.get()
+        running = await self._running()
+        parts = summary_of(running, usage, node_name=self._node_name, started_at=self._started_at)
         return await _pieced(parts)
 
     async def _own(self) -> Page:
@@ -137,6 +139,10 @@ class MetricsPages:
         readings = await self._sources.readings(self._clock(), self._pods.located)
         if readings is None:
             return None
+        running = await self._running()
+        return self._book.take(readings, running, clock=self._clock(), now=self._wall_clock())
+
+    async def _running(self) -> list[RunningPod]:
         running: list[RunningPod] = []
 
         def take(place: Located) -> None:
@@ -145,7 +151,7 @@ class MetricsPages:
                 running.append(pod)
 
         await in_turns(self._pods.located(), take)
-        return self._book.take(readings, running, clock=self._clock(), now=self._wall_clock())
+        return running
 
     async def _relayed(self, path: str) -> Page:
         names = Names()
@@ -219,6 +225,32 @@ class Shared(Generic[T]):
             return await self._make()
         except ClusterError as error:
             return error
+
+
+class AsOfNow:
+    """A page that was begun after it was asked for, made once for all who wait for it."""
+
+    def __init__(self, make: Callable[[], Awaitable[Page]]) -> None:
+        self._make = make
+        self._lock = asyncio.Lock()
+        self._asked = 0
+        self._made: tuple[int, Page] | None = None
+        """How many had asked when the last page was begun, and that page."""
+
+    async def get(self) -> Page:
+        """Return the page.
+
+        Raises:
+            ClusterError: as the making did.
+        """
+        self._asked += 1
+        mine = self._asked
+        async with self._lock:
+            if self._made is None or self._made[0] < mine:
+                await asyncio.sleep(0)  # Whoever asks at once is in it.
+                asked = self._asked
+                self._made = asked, await self._make()
+            return self._made[1]
 
 
 class Rendered:

@@ -6,26 +6,33 @@ Each number stands beside the time it was measured. What nobody measured is abse
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from federate.kubelet.counters import NodeUsage, PodUsage, Usage
+from federate.kubelet.counters import NodeUsage, PodUsage, RunningPod, Usage
 from federate.kubelet.exposition import Family, Sample
+from federate.kubelet.usage import WHOLE_POD
 from federate.model.instants import format_instant
-from federate.model.objects import JsonDict, key_of, metadata_of, uid_of
+from federate.model.objects import JsonDict, key_of, uid_of
 
 NANO = 1_000_000_000
 
 
-def summary_of(usage: NodeUsage, *, node_name: str, started_at: float) -> Iterator[bytes]:
-    """Write /stats/summary piece by piece, a pod at a time."""
+def summary_of(
+    running: Iterable[RunningPod], usage: NodeUsage | None, *, node_name: str, started_at: float
+) -> Iterator[bytes]:
+    """Write /stats/summary piece by piece, a pod at a time.
+
+    Every pod and container that runs is there, as on a kubelet, with numbers where it was measured.
+    """
     node: JsonDict = {"nodeName": node_name, "startTime": _instant(started_at)}
-    if usage.whole is not None:
+    if usage is not None and usage.whole is not None:
         node |= _stats(usage.whole)
     yield b'{"node":' + _written(node) + b',"pods":['
+    measured = {uid_of(pod.hub_pod): pod for pod in usage.pods} if usage is not None else {}
     separator = b""
-    for pod in usage.pods:
-        yield separator + _written(_pod(pod))
+    for pod in running:
+        yield separator + _written(_pod(pod, measured.get(uid_of(pod.identity))))
         separator = b","
     yield b"]}\n"
 
@@ -34,17 +41,26 @@ def _written(part: JsonDict) -> bytes:
     return json.dumps(part, separators=(",", ":")).encode()
 
 
-def _pod(pod: PodUsage) -> JsonDict:
-    key = key_of(pod.hub_pod)
+def _pod(pod: RunningPod, usage: PodUsage | None) -> JsonDict:
+    key = key_of(pod.identity)
+    whole = usage.whole if usage is not None else None
+    measured = usage.containers if usage is not None else {}
     return {
-        "podRef": {"name": key.name, "namespace": key.namespace, "uid": uid_of(pod.hub_pod)},
-        "startTime": _started(pod.whole) or metadata_of(pod.hub_pod).get("creationTimestamp"),
+        "podRef": {"name": key.name, "namespace": key.namespace, "uid": uid_of(pod.identity)},
         "containers": [
-            {"name": name, "startTime": _started(usage), **_stats(usage)}
-            for name, usage in pod.containers.items()
+            {"name": name, **_told(start, measured.get(name))}
+            for name, start in pod.starts.items()
+            if name in pod.containers
         ],
-        **_stats(pod.whole),
+        **_told(pod.starts[WHOLE_POD], whole),
     }
+
+
+def _told(start: float, usage: Usage | None) -> JsonDict:
+    if usage is None:
+        return {"startTime": _instant(start)}
+    began = usage.started_at if usage.started_at is not None else start
+    return {"startTime": _instant(began), **_stats(usage)}
 
 
 def _stats(usage: Usage) -> JsonDict:
@@ -57,10 +73,6 @@ def _stats(usage: Usage) -> JsonDict:
         },
         "memory": {"time": at, "workingSetBytes": int(usage.memory_bytes)},
     }
-
-
-def _started(usage: Usage) -> str | None:
-    return _instant(usage.started_at) if usage.started_at is not None else None
 
 
 def _instant(seconds: float) -> str:

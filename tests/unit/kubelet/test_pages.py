@@ -12,7 +12,7 @@ import pytest
 
 from federate.cluster.port import Listing
 from federate.errors import ClusterError, Forbidden, NotFound, ServerFault, Unreachable
-from federate.kubelet.pages import FRESH_SECONDS, MetricsPages
+from federate.kubelet.pages import FRESH_SECONDS, YIELD_EVERY, MetricsPages
 from federate.kubelet.ports import Located, Reply, UpstreamCall
 from federate.kubelet.sources import FETCH_SECONDS, MOST_PAGE_BYTES, REFUSED_SECONDS, Sources
 from federate.model.objects import JsonObject, ObjectKey
@@ -41,6 +41,7 @@ class Pods:
 
     def __init__(self, *places: Located) -> None:
         self.places = list(places)
+        self.listed = 0
 
     def find(self, key: ObjectKey, uid: str = "") -> Located | None:
         raise AssertionError("documents are about all pods")
@@ -49,6 +50,7 @@ class Pods:
         raise AssertionError("documents are about all pods")
 
     def all(self) -> Sequence[JsonObject]:
+        self.listed += 1
         return [place.hub_pod for place in self.places]
 
     def located(self) -> Sequence[Located]:
@@ -176,7 +178,9 @@ async def test_without_any_source_the_page_says_so() -> None:
     stage = Stage(located())
     stage.target.api_failure, stage.target.kubelet_status = NotFound(""), 403
     assert "resource_scrape_error 1" in await stage.text("/metrics/resource")
-    assert json.loads(await stage.text("/stats/summary"))["pods"] == []
+    summary = await stage.text("/stats/summary")
+    assert [told["podRef"]["name"] for told in json.loads(summary)["pods"]] == ["web"]
+    assert "usage" not in summary
 
 
 async def test_a_target_that_does_not_answer_is_a_failure_for_all_who_ask() -> None:
@@ -257,6 +261,71 @@ async def test_pods_are_listed_as_the_hub_has_them() -> None:
     assert running[0]["metadata"] == {"name": "web", "namespace": "default", "uid": "uid-web"}
     assert [c["name"] for c in running[0]["spec"]["containers"]] == [own_container(place)]
     assert not stage.target.namespaces_asked, "what the hub knows is not asked of the target"
+
+
+@pytest.mark.parametrize("path", ["/pods", "/runningpods/", "/stats/summary"])
+async def test_which_pods_there_are_is_told_as_of_now(path: str) -> None:
+    """Who asks twice within a moment sees the pods that came and went in between."""
+    stage = Stage(located(), located("two"))
+    stage.target.items = [metrics_of(place) for place in stage.pods.places]
+    assert '"name":"two"' in await stage.text(path)
+    stage.pods.places = [stage.pods.places[0], located("three")]
+    text = await stage.text(path)
+    assert '"name":"two"' not in text
+    assert '"name":"three"' in text
+
+
+async def test_who_asks_while_pods_are_listed_gets_a_list_of_its_own() -> None:
+    """A list that was begun before may lack what the asker knows of."""
+    stage = Stage(*(located(f"pod-{number}") for number in range(3 * YIELD_EVERY)))
+    first = asyncio.create_task(stage.text("/pods"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert (stage.pods.listed, first.done()) == (1, False)
+    stage.pods.places = [located("new")]
+    assert [one["metadata"]["name"] for one in json.loads(await stage.text("/pods"))["items"]] == [
+        "new"
+    ]
+    assert len(json.loads(await first)["items"]) == 3 * YIELD_EVERY
+
+
+async def test_many_who_ask_for_pods_at_once_cost_little() -> None:
+    """They get the same list, and so do all who come while it is made: the next one."""
+    stage = Stage(*(located(f"pod-{number}") for number in range(3 * YIELD_EVERY)))
+    asked = [asyncio.create_task(stage.text("/pods")) for _ in range(50)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert (stage.pods.listed, any(task.done() for task in asked)) == (1, False)
+    asked += [asyncio.create_task(stage.text("/pods")) for _ in range(50)]
+    await asyncio.gather(*asked)
+    assert stage.pods.listed == 2
+
+
+async def test_who_gives_up_takes_nobodys_list_along() -> None:
+    """Whoever waits behind one that hangs up makes the list."""
+    stage = Stage(*(located(f"pod-{number}") for number in range(3 * YIELD_EVERY)))
+    first = asyncio.create_task(stage.text("/pods"))
+    second = asyncio.create_task(stage.text("/pods"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert stage.pods.listed == 1
+    first.cancel()
+    assert len(json.loads(await second)["items"]) == 3 * YIELD_EVERY
+
+
+async def test_a_pod_that_was_not_measured_yet_is_in_the_summary() -> None:
+    """What runs is listed as on a kubelet, at once; numbers follow when there are some."""
+    place, new = located(), located("new", extra="proxy")
+    stage = Stage(place, new)
+    stage.target.items = [metrics_of(place)]
+    told = {
+        one["podRef"]["name"]: one for one in json.loads(await stage.text("/stats/summary"))["pods"]
+    }
+    assert told["web"]["containers"][0]["memory"]["workingSetBytes"] == 64 * MIB
+    (container,) = told["new"]["containers"]
+    assert container == {"name": own_container(new), "startTime": instant(START)}
+    assert "cpu" not in told["new"]
+    assert "new" not in await stage.text("/metrics/resource"), "there a series is a number"
 
 
 async def test_the_node_tells_its_name_and_what_it_runs() -> None:

@@ -536,14 +536,34 @@ def test_without_a_source_the_page_says_so() -> None:
     assert "usage_seconds" not in page_of(None)
 
 
+def summary_with(usage: NodeUsage | None, *places: Located) -> Any:
+    running = [pod for place in places if (pod := running_pod(place)) is not None]
+    parts = summary_of(running, usage, node_name="edge", started_at=START)
+    return json.loads(b"".join(parts))
+
+
 def test_the_summary_tells_each_number_with_its_time() -> None:
     """/stats/summary has the node, its pods by their hub uids, and their containers."""
     place = located(extra="proxy")
     usage = Scraper(place).scrape(of(place, rated(START + 300, 0.5), proxy=rated(START + 300, 1)))
-    summary = json.loads(b"".join(summary_of(usage, node_name="edge", started_at=START)))
+    summary = summary_with(usage, place)
     assert summary["node"]["nodeName"] == "edge"
     assert summary["node"]["cpu"]["usageNanoCores"] == 500_000_000
     (told,) = summary["pods"]
     assert told["podRef"] == {"name": "web", "namespace": "default", "uid": "uid-web"}
     assert [c["name"] for c in told["containers"]] == [own_container(place)]
     assert told["containers"][0]["memory"]["time"] == "2026-01-01T12:05:00Z"
+
+
+def test_the_summary_has_what_runs_whether_measured_or_not() -> None:
+    """A new pod is there with its start; one that ended since it was measured is not."""
+    ended, new = located("ended"), located("new", started=START + 60)
+    usage = Scraper(ended).scrape(of(ended, rated(START + 30, 0.5)))
+    (told,) = summary_with(usage, new)["pods"]
+    assert told == {
+        "podRef": {"name": "new", "namespace": "default", "uid": "uid-new"},
+        "startTime": instant(START + 60),
+        "containers": [{"name": own_container(new), "startTime": instant(START + 60)}],
+    }
+    assert summary_with(None, new)["pods"] == [told]
+    assert "cpu" not in summary_with(None, new)["node"]
