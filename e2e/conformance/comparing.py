@@ -37,7 +37,10 @@ class Exemption:
     """Specs that cannot pass through a virtual node, and why."""
 
     pattern: str
+    """Regular expression that is looked for in a spec's whole name."""
     reason: str
+    see: str = ""
+    """What says so: a clause of the contract, or a page below docs/."""
 
     def matches(self, name: str) -> bool:
         """Tell whether the spec is meant."""
@@ -53,13 +56,18 @@ class Comparison:
     through: tuple[Result, ...]
     """All runs, in order."""
     standing: Standing
-    reason: str = ""
-    """Of the exception."""
+    exemption: Exemption | None = None
+    """What says that it cannot pass, if it does not."""
 
     @property
     def passes(self) -> int:
         """How often it passed through the node."""
         return sum(one.outcome is Outcome.PASSED for one in self.through)
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot pass; empty where nobody says so."""
+        return self.exemption.reason if self.exemption else ""
 
 
 def compare(record: Record, exemptions: Sequence[Exemption] = ()) -> list[Comparison]:
@@ -69,7 +77,7 @@ def compare(record: Record, exemptions: Sequence[Exemption] = ()) -> list[Compar
 
 def compare_one(name: str, runs: Runs, exemptions: Sequence[Exemption]) -> Comparison:
     """Say where one spec stands."""
-    reason = next((one.reason for one in exemptions if one.matches(name)), "")
+    exemption = next((one for one in exemptions if one.matches(name)), None)
     passed = [one.outcome is Outcome.PASSED for one in runs.through]
     if runs.direct.outcome is not Outcome.PASSED:
         standing = Standing.NOT_COUNTED
@@ -80,10 +88,20 @@ def compare_one(name: str, runs: Runs, exemptions: Sequence[Exemption]) -> Compa
     elif any(passed):
         standing = Standing.FLAKY
     else:
-        standing = Standing.BY_DESIGN if reason else Standing.DIFFERS
+        standing = Standing.BY_DESIGN if exemption else Standing.DIFFERS
     return Comparison(
-        name=name, direct=runs.direct, through=runs.through, standing=standing, reason=reason
+        name=name,
+        direct=runs.direct,
+        through=runs.through,
+        standing=standing,
+        exemption=exemption,
     )
+
+
+def stale_among(exemptions: Iterable[Exemption], compared: Iterable[Comparison]) -> list[Exemption]:
+    """Name the exemptions that no spec needs: all that they are for pass, or go by another."""
+    needed = {one.exemption for one in compared if one.standing is Standing.BY_DESIGN}
+    return [one for one in exemptions if one not in needed]
 
 
 def to_run_again(compared: Iterable[Comparison]) -> list[str]:
@@ -93,6 +111,11 @@ def to_run_again(compared: Iterable[Comparison]) -> list[str]:
         for one in compared
         if one.standing is Standing.DIFFERS and len(one.through) < MOST_RUNS
     ]
+
+
+def to_settle(compared: Iterable[Comparison]) -> list[str]:
+    """Name the specs of which it is open whether they pass through the node as it is by now."""
+    return [one.name for one in compared if one.standing in (Standing.DIFFERS, Standing.NOT_RUN)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

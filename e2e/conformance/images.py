@@ -31,8 +31,14 @@ AGNHOST = "/agnhost"
 BUSYBOX = "/bin/busybox"
 HTDOCS = "/usr/local/apache2/htdocs"
 NGINX_HTML = "/usr/share/nginx/html"
-TOOLS = ("curl",)
-"""What tests call in agnhost and busybox lacks."""
+TOOLS = {
+    "curl": "curl",
+    "dig": "bind9-dnsutils",
+    "getent": "libc-bin",
+    "nc": "netcat-openbsd",
+    "ss": "iproute2",
+}
+"""What tests call in agnhost and busybox lacks, or has with other options -> Debian's package."""
 SHELL = "bash"
 """What `sh` is: older ones of busybox drop variables whose names no shell knows, like `data-1`."""
 
@@ -67,6 +73,8 @@ def stand_in(tag: str) -> Layered | None:
             return Layered(tag=tag, layers=BASE, command=["sh"])
         case "agnhost":
             return Layered(tag=tag, layers=agnhost, entrypoint=[AGNHOST], command=["pause"])
+        case "jessie-dnsutils":
+            return Layered(tag=tag, layers=[*BASE, "tools"], command=["sh"])
         case "nonroot":
             return Layered(tag=tag, layers=BASE, command=["sh"], user="1234")
         case "httpd":
@@ -206,7 +214,11 @@ def tool_files(tools: Iterable[str], places: Places) -> dict[str, bytes | Path]:
     for tool in tools:
         found = shutil.which(tool, path=places.search_path)
         if found is None:
-            raise TestbedError(f"The tests' images need {tool}, which is not installed.")
+            package = TOOLS.get(tool, tool)
+            raise TestbedError(
+                f"The tests' images need {tool}, which is not installed: install Debian's "
+                f"{package}, or let the nodes pull the originals (--pull)."
+            )
         files[f"/usr/bin/{tool}"] = Path(found)
         files.update({path: Path(path) for path in parse_libraries(linkage(found))})
     return files

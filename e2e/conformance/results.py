@@ -3,8 +3,11 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from .origin import UNKNOWN, Origin
 
 MESSAGE_CHARACTERS = 400
 """Enough to see what a spec waited for; whole messages dump pods and nodes."""
@@ -31,6 +34,8 @@ class Result:
     """Why it did not pass, in its own words."""
     feature: str = ""
     """What it is about: the suite's own headings above it."""
+    origin: Origin = UNKNOWN
+    """The run."""
 
 
 NOTHING = Result(outcome=Outcome.ABSENT)
@@ -43,16 +48,48 @@ CUT_OFF = ("interrupted", "aborted")
 """States of specs that say nothing where the run was stopped from outside."""
 
 
-def read_report(text: str, *, was_stopped: bool = False) -> dict[str, Result]:
-    """Read ginkgo's JSON report: the specs that were chosen, or got to their end."""
+def read_report(
+    text: str, *, was_stopped: bool = False, until: datetime | None = None
+) -> dict[str, Result]:
+    """Read ginkgo's JSON report: the specs that were chosen, or got to their end.
+
+    What ended later than `until` is left out.
+
+    Raises:
+        ValueError: it is no report, or not the whole of one.
+    """
+    try:
+        suites: list[dict[str, Any]] = json.loads(text)
+        return {
+            name_of(spec): result_of(spec)
+            for suite in suites
+            for spec in suite.get("SpecReports") or ()
+            if spec.get("LeafNodeType") == "It" and was_chosen(spec)
+            if not (was_stopped and spec["State"] in CUT_OFF)
+            if until is None or ended_at(spec) <= until
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"This is no report of ginkgo's: {error!r}") from error
+
+
+def read_selection(text: str) -> list[str]:
+    """Read the report of a run in which nothing was run: the names of what would be.
+
+    Raises:
+        ValueError: it is no report.
+    """
     suites: list[dict[str, Any]] = json.loads(text)
-    return {
-        name_of(spec): result_of(spec)
+    return [
+        name_of(spec)
         for suite in suites
         for spec in suite.get("SpecReports") or ()
-        if spec.get("LeafNodeType") == "It" and was_chosen(spec)
-        if not (was_stopped and spec["State"] in CUT_OFF)
-    }
+        if spec.get("LeafNodeType") == "It" and spec["State"] != "skipped"
+    ]
+
+
+def ended_at(spec: Mapping[str, Any]) -> datetime:
+    """Read when a spec was over."""
+    return datetime.fromisoformat(spec["EndTime"])
 
 
 def was_chosen(spec: Mapping[str, Any]) -> bool:

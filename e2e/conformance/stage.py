@@ -2,11 +2,12 @@
 
 Between them the pods' networks are joined, as where somebody made them flat: federate bridges
 pods, and Kubernetes' tests take it that every pod is reached from every node. The hub's own node is
-tainted as control planes are, and the virtual one is not.
+tainted as control planes are, and the virtual one is not: the suite uses no node that has a taint,
+whatever its pods tolerate.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,36 +16,25 @@ import yaml
 
 from e2e.containers.reports import ADDRESS
 from e2e.support.identity import federation
+from e2e.support.process import FederateProcess
 from e2e.support.worlds import Worlds
 from e2e.testbed.binaries import Binaries
 from e2e.testbed.docker import Docker
-from e2e.testbed.errors import TestbedError
 from e2e.testbed.kind import KindProvider, RealCluster
 from e2e.testbed.places import Places
-from e2e.testbed.processes import wait_until
+from e2e.testbed.progress import Progress
 from e2e.testbed.provider import ClusterSpec
 
 NODE = "edge"
 FILES = Path(__file__).resolve().parent / "files"
-TAINT = "virtual-kubelet.io/provider"
 OWN_TAINT = "node-role.kubernetes.io/control-plane"
 
-HUB = ClusterSpec(
-    name="hub",
-    apiserver_arguments=(
-        # Kubernetes 1.34 has them, switched off; files/untaint.yaml is one.
-        "--feature-gates=MutatingAdmissionPolicy=true",
-        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
-    ),
-)
+HUB = ClusterSpec(name="hub")
 TARGET = ClusterSpec(name="target", service_range="10.97.0.0/16", pod_range="10.245.0.0/16")
 
 STATIC_NETWORK = "/etc/cni/net.d/10-kindnet.conflist"
 OTHER_SUBNET = ("10.244.0.0/24", "10.245.0.0/24")
 """What the test bed's own node image has in that file, and what the target has instead."""
-
-POLICY_SECONDS = 60.0
-"""An API server takes some seconds to use a new admission policy."""
 
 KEEP_OFF = {
     "spec": {
@@ -101,9 +91,6 @@ class Stage:
             "-n", "kube-system", "patch", "daemonset", "kube-proxy", "-p", json.dumps(KEEP_OFF)
         )
         hub.kubectl("taint", "node", hub.node_name, f"{OWN_TAINT}=:NoSchedule")
-        hub.kubectl("apply", "-f", str(FILES / "untaint.yaml"))
-        if not wait_until(lambda: untaints(hub), POLICY_SECONDS):
-            raise TestbedError("The hub does not untaint virtual nodes; see untaint.yaml.")
         return hub
 
     @property
@@ -111,12 +98,21 @@ class Stage:
         """The daemon that nodes run in."""
         return Docker(places=self.places)
 
+    @property
+    def docker_folder(self) -> Path:
+        """Where the daemon keeps nodes and images, as it calls that; it may be elsewhere."""
+        return Path(self.docker.run("info", "--format", "{{.DockerRootDir}}").strip())
+
     @contextmanager
-    def federated(self, hub: RealCluster, target: RealCluster, folder: Path) -> Iterator[Path]:
-        """Run federate between the two; yields the file it logs to."""
+    def federated(
+        self, hub: RealCluster, target: RealCluster, folder: Path, *, has_same_namespaces: bool
+    ) -> Iterator[FederateProcess]:
+        """Run federate between the two."""
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "federation.yaml"
         more = yaml.safe_load((FILES / "virtual-node.yaml").read_text())
+        if has_same_namespaces:
+            more["namespaces"] = {"strategy": "same"}
         kubelet = {"certificate": "csr", "approve": True}
         document = federation(
             NODE, hub=hub, target=target, places=self.places, kubelet=kubelet, **more
@@ -128,17 +124,18 @@ class Stage:
             world = stack.enter_context(
                 worlds.world(node=NODE, hub=hub, target=target, config=file)
             )
-            yield world.federate.log
+            yield world.federate
 
 
 @contextmanager
-def stage(binaries: Binaries, images: Path | None) -> Iterator[Stage]:
+def stage(binaries: Binaries, images: Path | None, progress: Progress) -> Iterator[Stage]:
     """Hold everything that ends with the run, however that ends."""
     provider = KindProvider(binaries)
     try:
         yield Stage(places=binaries.places, binaries=binaries, provider=provider, images=images)
     finally:
-        provider.close()
+        with progress.long_step("Deleting the clusters"):
+            provider.close()
 
 
 def move_pods(docker: Docker, target: RealCluster) -> None:
@@ -166,18 +163,3 @@ def join(docker: Docker, hub: RealCluster, target: RealCluster) -> None:
 def address_of(docker: Docker, cluster: RealCluster) -> str:
     """Say where a node is in Docker's network."""
     return docker.run("inspect", "--format", ADDRESS, cluster.node_name).strip()
-
-
-def untaints(hub: RealCluster) -> bool:
-    """Tell whether a virtual node made now would have no taint."""
-    node = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": "untainted"},
-        "spec": {"taints": [{"key": TAINT, "value": "federate", "effect": "NoSchedule"}]},
-    }
-    made = hub.kubectl(
-        "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(node)
-    )
-    taints: Sequence[dict[str, str]] = json.loads(made)["spec"].get("taints") or ()
-    return not any(one.get("key") == TAINT for one in taints)

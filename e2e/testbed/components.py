@@ -150,6 +150,15 @@ COMPONENTS = (
         name="pause", version="v1.0.0", module="pause", packages={"pause": "."}, accepts=None
     ),
     Component(
+        name="virtual-kubelet",
+        version="v1.14.1",
+        module="virtual-kubelet",
+        # Their suite for providers, as they say that it is run: from a test of one's own.
+        packages={"virtual-kubelet.test": "."},
+        accepts=None,
+        tests=frozenset({"virtual-kubelet.test"}),
+    ),
+    Component(
         name="metrics-server",
         version="v0.8.0",
         module="metrics-server",

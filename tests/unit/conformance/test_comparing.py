@@ -11,7 +11,9 @@ from e2e.conformance.comparing import (
     compare,
     figure_of,
     focus_on,
+    stale_among,
     to_run_again,
+    to_settle,
 )
 from e2e.conformance.record import Runs
 from e2e.conformance.results import Outcome, Result
@@ -53,7 +55,7 @@ def test_standing(direct: str, through: str, standing: Standing) -> None:
 
 def test_an_exemption_is_for_what_differs_alone() -> None:
     """What passes needs no excuse; what does not has its reason told."""
-    because = Exemption(pattern=r"\[sig-node\].*seccomp", reason="because")
+    because = Exemption(pattern=r"\[sig-node\].*seccomp", reason="because", see="C26")
     record = {
         "[sig-node] seccomp works": runs("p", "f"),
         "[sig-node] seccomp too": runs("p", "p"),
@@ -63,6 +65,16 @@ def test_an_exemption_is_for_what_differs_alone() -> None:
     assert found["[sig-node] seccomp works"] == (Standing.BY_DESIGN, "because")
     assert found["[sig-node] seccomp too"][0] is Standing.SAME
     assert found["[sig-apps] others"] == (Standing.DIFFERS, "")
+
+
+def test_an_exemption_that_no_spec_needs_is_stale() -> None:
+    """All that it was for pass by now, go by an earlier one, or were not run."""
+    needed, passed, second, unrun = (
+        Exemption(pattern=pattern, reason="so") for pattern in ("bad", "good", "b[a]d", "never")
+    )
+    record = {"good": runs("p", "p"), "bad": runs("p", "f"), "never": runs("p", "")}
+    listed = [needed, passed, second, unrun]
+    assert stale_among(listed, compare(record, listed)) == [passed, second, unrun]
 
 
 def test_only_what_differs_is_run_again_and_not_for_ever() -> None:
@@ -77,6 +89,18 @@ def test_only_what_differs_is_run_again_and_not_for_ever() -> None:
     }
     compared = compare(record, [Exemption(pattern="design", reason="so")])
     assert to_run_again(compared) == ["bad"]
+
+
+def test_what_differs_or_was_not_run_is_open() -> None:
+    """A new federate may do better with these; of the others it is known."""
+    record = {
+        "good": runs("p", "p"),
+        "hopeless": runs("p", "f" * MOST_RUNS),
+        "new": runs("p", ""),
+        "flaky": runs("p", "fp"),
+        "never": runs("f", ""),
+    }
+    assert to_settle(compare(record)) == ["hopeless", "new"]
 
 
 def test_the_figure_is_of_what_passes_directly() -> None:

@@ -66,7 +66,8 @@ def test_only_what_goes_by_our_name_is_made() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["agnhost", "busybox", "httpd", "nginx", "nonroot", "nautilus", "kitten"]
+    "name",
+    ["agnhost", "busybox", "jessie-dnsutils", "httpd", "nginx", "nonroot", "nautilus", "kitten"],
 )
 def test_every_stand_in_has_its_layers(name: str) -> None:
     """A stand-in names layers that there are, and starts something."""

@@ -1,27 +1,19 @@
 """What is read of ginkgo's report."""
 
 import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from e2e.conformance.results import MESSAGE_CHARACTERS, Outcome, read_report
+from e2e.conformance.results import MESSAGE_CHARACTERS, Outcome, read_report, read_selection
+from tests.support.ginkgo import spec_report as spec
+from tests.support.ginkgo import whole_report
 
 
-def spec(name: str, state: str, **more: Any) -> dict[str, Any]:
-    return {
-        "ContainerHierarchyTexts": ["[sig-node] Pods"],
-        "LeafNodeType": "It",
-        "LeafNodeText": name,
-        "State": state,
-        "NumAttempts": 1,
-        "RunTime": 2_345_000_000,
-        **more,
-    }
-
-
-def report(*specs: dict[str, Any]) -> str:
-    return json.dumps([{"SuitePath": "e2e", "SpecReports": list(specs)}])
+def report(*specs: Mapping[str, Any]) -> str:
+    return json.dumps(whole_report(*specs))
 
 
 @pytest.mark.parametrize(
@@ -78,3 +70,30 @@ def test_of_a_stopped_run_counts_what_was_over() -> None:
     text = report(spec("over", "failed"), spec("cut", "interrupted"), spec("late", "aborted"))
     assert read_report(text, was_stopped=True).keys() == {"[sig-node] Pods over"}
     assert len(read_report(text)) == 3
+
+
+def test_what_ended_too_late_is_left_out() -> None:
+    """ginkgo writes nanoseconds, and the year 1 for what never began."""
+    text = report(
+        spec("early", EndTime="2026-11-30T12:00:00.123456789Z"),
+        spec("late", EndTime="2026-11-30T14:00:00.000000001+01:00"),
+        spec("never", NumAttempts=0, EndTime="0001-01-01T00:00:00Z"),
+    )
+    until = datetime(2026, 11, 30, 12, 30, tzinfo=UTC)
+    assert read_report(text, until=until).keys() == {"[sig-node] Pods early"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[{", '{"a": 1}', '[{"SpecReports": [{"LeafNodeType": "It", "NumAttempts": 1}]}]']
+)
+def test_what_is_no_report_is_told(text: str) -> None:
+    """A file that breaks off, or of something else, is no run without specs."""
+    with pytest.raises(ValueError, match=r"no report of ginkgo|Expecting"):
+        read_report(text)
+
+
+def test_of_a_run_without_running_the_chosen_are_read() -> None:
+    """There nothing has an attempt; what the filter left out is skipped."""
+    setup = spec("", LeafNodeType="BeforeSuite", NumAttempts=0)
+    text = report(setup, spec("a", NumAttempts=0), spec("b", "skipped", NumAttempts=0))
+    assert read_selection(text) == ["[sig-node] Pods a"]

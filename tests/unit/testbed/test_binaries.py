@@ -106,7 +106,10 @@ def test_a_build_is_used_again(places: Places, tmp_path: Path) -> None:
     assert find(places, "etcd") == built
 
 
-@pytest.mark.parametrize(("program", "verb"), [("e2e.test", "test -c "), ("ginkgo", "build ")])
+@pytest.mark.parametrize(
+    ("program", "verb"),
+    [("e2e.test", "test -c "), ("virtual-kubelet.test", "test -c "), ("ginkgo", "build ")],
+)
 def test_tests_are_built_as_tests(places: Places, tmp_path: Path, program: str, verb: str) -> None:
     """A package's tests are a program of their own, which `go build` does not make."""
     go = make_program(tmp_path / "path" / "go", "go1.26.0")
