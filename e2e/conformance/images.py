@@ -42,6 +42,9 @@ TOOLS = {
 SHELL = "bash"
 """What `sh` is: older ones of busybox drop variables whose names no shell knows, like `data-1`."""
 
+WHO = "/usr/bin/who-am-i"
+"""A shell that is root, whoever starts it, unless privileges may not be gained."""
+
 BASE = ("busybox", "shell")
 
 PASSWD = b"""root:x:0:0:root:/root:/bin/sh
@@ -75,6 +78,9 @@ def stand_in(tag: str) -> Layered | None:
             return Layered(tag=tag, layers=agnhost, entrypoint=[AGNHOST], command=["pause"])
         case "jessie-dnsutils":
             return Layered(tag=tag, layers=[*BASE, "tools"], command=["sh"])
+        case "nonewprivs":
+            asking = [WHO, "-p", "-c", 'echo "Effective uid: $EUID"']
+            return Layered(tag=tag, layers=[*BASE, "who"], command=asking)
         case "nonroot":
             return Layered(tag=tag, layers=BASE, command=["sh"], user="1234")
         case "httpd":
@@ -146,6 +152,7 @@ def layers_of(agnhost: Path, places: Places) -> Mapping[str, Image]:
             links={f"/bin/{name}": f"/usr/bin/{SHELL}" for name in ("sh", SHELL)},
         ),
         "tools": Image(tag="", files=tool_files(TOOLS, places)),
+        "who": Image(tag="", files={WHO: shell_of(places)}, setuid=[WHO]),
         "agnhost": Image(
             tag="",
             files={AGNHOST: agnhost, **certificate()},
@@ -202,6 +209,11 @@ def applets_of(busybox: Path) -> list[str]:
     return subprocess.run(
         [busybox, "--list"], capture_output=True, text=True, check=True
     ).stdout.split()
+
+
+def shell_of(places: Places) -> bytes | Path:
+    """Find the shell that the images have."""
+    return tool_files([SHELL], places)[f"/usr/bin/{SHELL}"]
 
 
 def tool_files(tools: Iterable[str], places: Places) -> dict[str, bytes | Path]:

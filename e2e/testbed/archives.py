@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import platform
+import stat
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +48,8 @@ class Image:
     files: Mapping[str, bytes | Path]
     links: Mapping[str, str] = field(default_factory=dict)
     folders: Sequence[str] = ()
+    setuid: Sequence[str] = ()
+    """Those of the files of this machine that run as their owner, root, whoever starts them."""
     entrypoint: Sequence[str] = ()
     environment: Sequence[str] = (SEARCH_PATH,)
     working_folder: str = "/"
@@ -80,7 +83,7 @@ def write_layer(image: Image, output: BinaryIO) -> str:
         for folder in folders_of(image):
             add_folder(layer, folder)
         for path, source in sorted(image.files.items()):
-            add_file(layer, inside(path), source)
+            add_file(layer, inside(path), source, is_setuid=path in image.setuid)
         for path, points_to in sorted(image.links.items()):
             add_link(layer, inside(path), points_to)
     output.seek(0)
@@ -142,13 +145,16 @@ def add_link(archive: tarfile.TarFile, path: str, points_to: str) -> None:
     archive.addfile(entry)
 
 
-def add_file(archive: tarfile.TarFile, path: str, source: bytes | Path) -> None:
+def add_file(
+    archive: tarfile.TarFile, path: str, source: bytes | Path, *, is_setuid: bool = False
+) -> None:
     if isinstance(source, bytes):
         add_bytes(archive, path, source)
         return
     status = source.stat()
     with source.open("rb") as stream:
         mode = 0o755 if status.st_mode & 0o111 else 0o644
+        mode |= stat.S_ISUID if is_setuid else 0
         add_stream(archive, path, stream, size=status.st_size, mode=mode)
 
 

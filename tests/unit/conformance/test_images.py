@@ -67,14 +67,24 @@ def test_only_what_goes_by_our_name_is_made() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["agnhost", "busybox", "jessie-dnsutils", "httpd", "nginx", "nonroot", "nautilus", "kitten"],
+    [
+        "agnhost",
+        "busybox",
+        "jessie-dnsutils",
+        "nonewprivs",
+        "httpd",
+        "nginx",
+        "nonroot",
+        "nautilus",
+        "kitten",
+    ],
 )
 def test_every_stand_in_has_its_layers(name: str) -> None:
     """A stand-in names layers that there are, and starts something."""
     image = stand_in(f"{REGISTRY}/{name}:1.0")
     assert image is not None
     assert image.entrypoint or image.command
-    known = {"busybox", "shell", "tools", "agnhost", "web", "nautilus", "kitten"}
+    known = {"busybox", "shell", "tools", "who", "agnhost", "web", "nautilus", "kitten"}
     assert set(image.layers) <= known
 
 

@@ -15,7 +15,11 @@ def image(folder: Path, **more: Any) -> Image:
     program.chmod(0o700)
     return Image(
         tag="federate.test/tried:1",
-        files={"/opt/deep/program": program, "/etc/passwd": b"root:x:0:0\n"},
+        files={
+            "/opt/deep/program": program,
+            "/opt/deep/root": program,
+            "/etc/passwd": b"root:x:0:0\n",
+        },
         links={"/bin/program": "/opt/deep/program"},
         entrypoint=["/bin/program"],
         environment=["VERSION=1"],
@@ -43,7 +47,8 @@ def unpack(archive: Path) -> tuple[dict[str, Any], dict[str, Any], list[tarfile.
 
 def test_an_archive_holds_what_the_image_is_made_of(tmp_path: Path) -> None:
     """Configuration, tag and layer of an archive are those of its image, and fit together."""
-    write_archive(image(tmp_path, folders=["/var/lib/data"]), tmp_path / "image.tar")
+    described = image(tmp_path, folders=["/var/lib/data"], setuid=["/opt/deep/root"])
+    write_archive(described, tmp_path / "image.tar")
     manifest, config, entries, layer = unpack(tmp_path / "image.tar")
     assert manifest["RepoTags"] == ["federate.test/tried:1"]
     assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(layer).hexdigest()}"]
@@ -55,6 +60,7 @@ def test_an_archive_holds_what_the_image_is_made_of(tmp_path: Path) -> None:
     assert (config["os"], config["architecture"]) == ("linux", architecture())
     by_name = {entry.name: entry for entry in entries}
     assert by_name["opt/deep/program"].mode == 0o755
+    assert by_name["opt/deep/root"].mode == 0o4755
     assert by_name["etc/passwd"].mode == 0o644
     assert by_name["bin/program"].linkname == "/opt/deep/program"
     assert by_name["tmp"].mode == 0o1777
