@@ -53,6 +53,8 @@ class FindingId(StrEnum):
     RANGES_UNKNOWN = "RangesUnknown"
     DAEMONSET_TOLERATES_NODE = "DaemonSetToleratesNode"
     DAEMONSET_PRETENDED = "DaemonSetPretended"
+    DAEMONSET_MIRRORED = "DaemonSetMirrored"
+    NODE_NOT_TAINTED = "NodeNotTainted"
     BUDGET_COUNTS_MIRRORS = "BudgetCountsMirrors"
     SERVICE_SELECTS_MIRRORS = "ServiceSelectsMirrors"
     STORAGE_CLASS_UNFIT = "StorageClassUnfit"
@@ -67,6 +69,7 @@ class FindingId(StrEnum):
     KUBELET_CERTIFICATE_PENDING = "KubeletCertificatePending"
     HUB_ADDRESS_UNREACHABLE = "HubAddressUnreachable"
     HUB_ADDRESS_NOT_BELIEVED = "HubAddressNotBelieved"
+    HUB_NAMES_NOT_BELIEVED = "HubNamesNotBelieved"
     TARGET_ACCOUNT_MISSING = "TargetAccountMissing"
     TARGET_ACCOUNT_RESTRICTED = "TargetAccountRestricted"
     TARGET_ACCOUNT_MOUNTED = "TargetAccountMounted"
@@ -83,6 +86,8 @@ NOTES = frozenset(
         FindingId.NO_LEADER,
         FindingId.RANGES_UNKNOWN,
         FindingId.DAEMONSET_PRETENDED,
+        FindingId.DAEMONSET_MIRRORED,
+        FindingId.NODE_NOT_TAINTED,
         FindingId.KUBELET_MAY_BE_TUNNELLED,
         FindingId.KUBELET_CERTIFICATE_PENDING,
         FindingId.TARGET_ACCOUNT_MOUNTED,
@@ -113,6 +118,7 @@ WARNINGS = frozenset(
         FindingId.KUBELET_DEGRADED,
         FindingId.HUB_ADDRESS_UNREACHABLE,
         FindingId.HUB_ADDRESS_NOT_BELIEVED,
+        FindingId.HUB_NAMES_NOT_BELIEVED,
         FindingId.TARGET_ACCOUNT_MISSING,
         FindingId.TARGET_ACCOUNT_RESTRICTED,
     }

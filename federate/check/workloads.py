@@ -17,17 +17,21 @@ from federate.model.objects import (
     spec_of,
     status_of,
 )
-from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TAINT_KEY, VIRTUAL_NODE_TYPE
+from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TYPE
 from federate.model.taints import Taint
-from federate.node.daemonsets import NodeTraits, affinity_patch_command, matches, wants_node
+from federate.node.daemonsets import (
+    NodeTraits,
+    affinity_patch_command,
+    is_kept_by_taint,
+    matches,
+    wants_node,
+)
 from federate.policy.rules import DaemonSetMode
 
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
 
 
-def expected_traits(
-    name: str, *, taint_value: str, labels: Mapping[str, str], taints: Iterable[Taint] = ()
-) -> NodeTraits:
+def expected_traits(name: str, *, labels: Mapping[str, str], taints: Iterable[Taint]) -> NodeTraits:
     """Say what a virtual node will be like that is not registered yet."""
     own = {
         NODE_TYPE_LABEL: VIRTUAL_NODE_TYPE,
@@ -35,31 +39,60 @@ def expected_traits(
         "kubernetes.io/os": "linux",
         "kubernetes.io/role": "agent",
     }
-    taint = {"key": VIRTUAL_NODE_TAINT_KEY, "value": taint_value, "effect": "NoSchedule"}
-    more = [{"key": one.key, "value": one.value, "effect": str(one.effect)} for one in taints]
-    return NodeTraits(name=name, labels={**labels, **own}, taints=[taint, *more])
+    return NodeTraits(
+        name=name, labels={**labels, **own}, taints=[taint.as_json() for taint in taints]
+    )
+
+
+def judge_taints(name: str, taints: Iterable[Taint]) -> tuple[Finding, ...]:
+    """Say that any pod of the hub may come where no taint keeps it off."""
+    if any(taint.effect.is_hard for taint in taints):
+        return ()
+    return (
+        Finding(
+            id=FindingId.NODE_NOT_TAINTED,
+            what=f"virtual node {name} has no taint that keeps pods off: any pod of the hub may be "
+            "placed there, and every DaemonSet puts one there that does not select other nodes",
+            fix="intended? Then keep DaemonSets of the hub's own nodes (network, kube-proxy) off: "
+            "the commands are told with the DaemonSets. Else taintEffect: NoSchedule",
+        ),
+    )
 
 
 # -- DaemonSets ------------------------------------------------------------------------------------
 
 
+_CONSEQUENCES = {
+    DaemonSetMode.PENDING: (
+        FindingId.DAEMONSET_TOLERATES_NODE,
+        "its pod there stays Pending, and its roll-outs never finish",
+    ),
+    DaemonSetMode.PRETEND: (
+        FindingId.DAEMONSET_PRETENDED,
+        "its pod there says Ready and runs nowhere (policy.daemonSets is pretend)",
+    ),
+    DaemonSetMode.MIRROR: (
+        FindingId.DAEMONSET_MIRRORED,
+        "nothing there keeps it off, and its pod runs in the target (policy.daemonSets is mirror)",
+    ),
+}
+
+
 def judge_daemonsets(
     daemonsets: Iterable[JsonObject], node: NodeTraits, mode: DaemonSetMode
 ) -> tuple[Finding, ...]:
-    """Find the DaemonSets that put a pod on the virtual node which does no good there (C26)."""
-    if mode is DaemonSetMode.MIRROR:
+    """Find the DaemonSets that put a pod on the virtual node which does no good there (C26).
+
+    Where they are mirrored, one that tolerates the node's taint means it; one that did not have to
+    may not.
+    """
+    if mode is DaemonSetMode.MIRROR and is_kept_by_taint(node):
         return ()
-    pretended = mode is DaemonSetMode.PRETEND
-    finding = FindingId.DAEMONSET_PRETENDED if pretended else FindingId.DAEMONSET_TOLERATES_NODE
-    what = (
-        "its pod there says Ready and runs nowhere (policy.daemonSets is pretend)"
-        if pretended
-        else "its pod there stays Pending, and its roll-outs never finish"
-    )
+    finding, consequence = _CONSEQUENCES[mode]
     return tuple(
         Finding(
             id=finding,
-            what=f"DaemonSet {key_of(one)} tolerates {node.name}: {what}",
+            what=f"DaemonSet {key_of(one)} tolerates {node.name}: {consequence}",
             fix=affinity_patch_command(one),
         )
         for one in daemonsets

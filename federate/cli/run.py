@@ -264,19 +264,27 @@ def how_to_use(settings: Settings) -> str:
     """Say what a pod needs to run in a target, to be copied into its spec."""
     if not settings.targets:
         return "The configuration has no virtual node; one that is added to it starts at once."
-    first, *others = [target.name for target in settings.targets]
-    or_others = f"    # or: {', '.join(others)}" if others else ""
+    shown, *others = settings.targets
+    or_others = f"    # or: {', '.join(other.name for other in others)}" if others else ""
     return "\n".join(
         (
             "A pod runs in a target when its spec has:",
             "  nodeSelector:",
-            f"    kubernetes.io/hostname: {first}{or_others}",
-            "  tolerations:",
-            f"  - key: {VIRTUAL_NODE_TAINT_KEY}",
-            "    operator: Equal",
-            f"    value: {settings.targets[0].taint_value}",
-            "    effect: NoSchedule",
+            f"    kubernetes.io/hostname: {shown.name}{or_others}",
+            *_toleration(shown),
         )
+    )
+
+
+def _toleration(target: TargetSettings) -> tuple[str, ...]:
+    if target.taint_effect is None or not target.taint_effect.is_hard:
+        return ()
+    return (
+        "  tolerations:",
+        f"  - key: {VIRTUAL_NODE_TAINT_KEY}",
+        "    operator: Equal",
+        f"    value: {target.taint_value}",
+        f"    effect: {target.taint_effect}",
     )
 
 

@@ -155,6 +155,7 @@ def _target(node: VirtualNodePart, beside: Callable[[str], Path]) -> TargetSetti
         namespaces=_namespaces(node.namespaces),
         labels=node.labels,
         taint_value=node.taint_value,
+        taint_effect=node.taint_effect.effect,
         taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in node.taints),
         provider_id=node.provider_id,
         node_address=node.node_address,

@@ -28,7 +28,7 @@ from federate.config.volumes import VolumesPart, volumes_findings
 from federate.kubelet.rules import CertificateMode
 from federate.model.naming import NamespaceStrategy
 from federate.model.quantities import PODS
-from federate.model.taints import TaintEffect
+from federate.model.taints import TaintEffect, VirtualNodeTaintEffect
 from federate.node.capacity import CapacityMode
 from federate.policy.contradictions import contradictions_of
 from federate.services.rules import AddressMode, FollowMode, NetworkPolicyMode
@@ -248,8 +248,12 @@ class VirtualNodePart(Part):
     )
     taint_value: LabelValue = Field(
         default="federate",
-        description="Value of the taint `virtual-kubelet.io/provider` (effect NoSchedule), which "
-        "pods must tolerate.",
+        description="Value of the taint `virtual-kubelet.io/provider`, which pods must tolerate.",
+    )
+    taint_effect: Annotated[VirtualNodeTaintEffect, one_of(VirtualNodeTaintEffect)] = Field(
+        default=VirtualNodeTaintEffect.NO_SCHEDULE,
+        description="Its effect. `none`: the Node has no such taint, and any pod of the hub may be "
+        "placed there.",
     )
     taints: list[TaintPart] = Field(
         default_factory=list, description="More taints of the Node, beside that one."
@@ -456,6 +460,8 @@ def virtual_node_findings(spec: Mapping[str, Any]) -> Iterator[Finding]:
         if isinstance(part, dict):
             for loc, said in check(part):
                 yield (key, *loc), said
+    if spec.get("taintEffect") == VirtualNodeTaintEffect.NONE and spec.get("taintValue"):
+        yield ("taintValue",), "does nothing with taintEffect none; expected another taintEffect"
     yield from _identity_findings(spec)
     yield from _shared_findings(spec)
     yield from services_findings(spec)

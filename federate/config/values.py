@@ -262,7 +262,7 @@ def own_label_key(text: str) -> str:
 def taint_key(text: str) -> str:
     """Return the key of a taint that the user may set on the Node."""
     if text == VIRTUAL_NODE_TAINT_KEY:
-        raise ValueError(f"{text} is set by federate; its value is taintValue")
+        raise ValueError(f"{text} is set by federate: by taintValue and taintEffect")
     if text.startswith(_OWN_TAINT_PREFIX):
         raise ValueError("taints of that prefix come from Kubernetes itself; expected another key")
     return qualified_name(text)

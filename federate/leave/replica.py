@@ -90,7 +90,9 @@ def settings_of(
     """
     applied = _last_applied(node)
     taints = spec_of(applied).get("taints") or ()
-    own: JsonObject = next((t for t in taints if t.get("key") == VIRTUAL_NODE_TAINT_KEY), {})
+    # Where the record is lost, the Node is left as it stands.
+    told = taints if applied else spec_of(node).get("taints") or ()
+    own = next((_taint(t) for t in told if t.get("key") == VIRTUAL_NODE_TAINT_KEY), None)
     addresses = status_of(node).get("addresses") or ()
     namespaces = NamespaceRules()
     if confined_to:
@@ -103,7 +105,8 @@ def settings_of(
         capacity=CapacityRules.fixed(status_of(node).get("capacity") or {"pods": "0"}),
         namespaces=namespaces,
         labels=labels_of(applied),
-        taint_value=own.get("value") or "federate",
+        taint_value=own.value if own is not None else "",
+        taint_effect=own.effect if own is not None else None,
         taints=tuple(_taint(t) for t in taints if t.get("key") != VIRTUAL_NODE_TAINT_KEY),
         provider_id=spec_of(applied).get("providerID"),
         node_address=next((a["address"] for a in addresses if a.get("type") == "InternalIP"), None),

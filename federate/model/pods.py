@@ -8,7 +8,14 @@ from typing import Any
 
 from federate.model.instants import parse_instant
 from federate.model.marks import RECORDED_GATE
-from federate.model.objects import JsonObject, controller_of, metadata_of, spec_of, status_of
+from federate.model.objects import (
+    JsonObject,
+    controller_of,
+    labels_of,
+    metadata_of,
+    spec_of,
+    status_of,
+)
 
 VIRTUAL_NODE_TAINT_KEY = "virtual-kubelet.io/provider"
 NODE_TYPE_LABEL = "type"
@@ -23,6 +30,11 @@ CONTAINER_FIELDS = ("initContainers", "containers", "ephemeralContainers")
 _TERMINAL = ("Succeeded", "Failed")
 _STATUS_FIELDS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _TOKEN_MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 (a path)
+
+
+def is_virtual_node(node: JsonObject) -> bool:
+    """Tell whether a Node stands for something else than a machine, federate's or another's."""
+    return labels_of(node).get(NODE_TYPE_LABEL) == VIRTUAL_NODE_TYPE
 
 
 def phase_of(pod: JsonObject) -> str:

@@ -26,7 +26,7 @@ from federate.model.objects import (
     status_of,
     uid_of,
 )
-from federate.model.pods import is_terminal
+from federate.model.pods import is_terminal, is_virtual_node
 from federate.model.quantities import (
     Amounts,
     add,
@@ -118,9 +118,10 @@ def is_offering(node: JsonObject) -> bool:
     """Tell whether new pods may go to a target node: ready, not cordoned, no hard taint.
 
     Taints of nodes that others must tolerate keep mirrors off too: a mirror brings only the hub
-    pod's own tolerations.
+    pod's own tolerations. No mirror goes to a virtual node, tainted or not (C3): two clusters that
+    federate each other would offer back what the other offers, and grow without end.
     """
-    if is_terminating(node) or spec_of(node).get("unschedulable"):
+    if is_virtual_node(node) or is_terminating(node) or spec_of(node).get("unschedulable"):
         return False
     if any(t.get("effect") in NO_SCHEDULE for t in spec_of(node).get("taints") or ()):
         return False

@@ -119,6 +119,11 @@ def _how_to_keep_off(daemonsets: Sequence[JsonObject]) -> str:
 # -- which nodes a DaemonSet wants -----------------------------------------------------------------
 
 
+def is_kept_by_taint(node: NodeTraits) -> bool:
+    """Tell whether the node has a taint that keeps off pods which do not tolerate it."""
+    return any(taint.get("effect") in HARD for taint in node.taints)
+
+
 def wants_node(daemonset: JsonObject, node: NodeTraits) -> bool:
     """Tell whether a DaemonSet's pods may be on the node, as its controller judges."""
     pod = _pod_spec(daemonset)

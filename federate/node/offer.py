@@ -22,7 +22,7 @@ from federate.model.objects import (
     spec_of,
     uid_of,
 )
-from federate.model.pods import node_name_of
+from federate.model.pods import is_virtual_node, node_name_of
 from federate.model.quantities import parse_amounts
 from federate.node.capacity import (
     EVERYTHING,
@@ -208,7 +208,7 @@ class AggregateOffer:
         Those of all selected nodes while none counts: a label is not lost because nodes restart.
         """
         if self._common is None:
-            known = list(self._nodes.values())
+            known = [node for node in self._nodes.values() if not is_virtual_node(node)]
             nodes = [node for node in known if key_of(node).name in self._counting] or known
             self._common = common_labels(nodes) if nodes else ASSUMED_LABELS
         return self._common

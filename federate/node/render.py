@@ -30,9 +30,9 @@ from federate.model.objects import (
     spec_of,
     uid_of,
 )
-from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TAINT_KEY, VIRTUAL_NODE_TYPE
+from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TYPE
 from federate.model.reasons import NodeReason
-from federate.model.taints import Taint
+from federate.model.taints import Taint, TaintEffect, taints_of_virtual_node
 from federate.node.credentials import CredentialsWord
 from federate.node.daemonsets import DaemonSetsWord
 from federate.node.reachability import TargetState
@@ -78,7 +78,9 @@ class NodeShape:
     """What the user makes of the Node, beside its labels."""
 
     taint_value: str = "federate"
-    """Value of the taint that says this is a virtual node; key and effect stay (C3)."""
+    """Value of the taint that says this is a virtual node; its key is fixed."""
+    taint_effect: TaintEffect | None = TaintEffect.NO_SCHEDULE
+    """What it does; None: the Node has no such taint."""
     taints: Sequence[Taint] = ()
     """More taints, beside that one."""
     provider_id: str | None = None
@@ -191,13 +193,10 @@ def _provider_id(facts: NodeFacts, present: JsonObject | None) -> str:
 
 
 def _taints(shape: NodeShape) -> list[JsonDict]:
-    ours = Taint(key=VIRTUAL_NODE_TAINT_KEY, value=shape.taint_value)
-    # An empty value is left out, as servers do: else it would be written again and again.
-    return [
-        {"key": taint.key, **({"value": taint.value} if taint.value else {})}
-        | {"effect": str(taint.effect)}
-        for taint in (ours, *shape.taints)
-    ]
+    taints = taints_of_virtual_node(
+        value=shape.taint_value, effect=shape.taint_effect, more=shape.taints
+    )
+    return [taint.as_json() for taint in taints]
 
 
 def _daemon_endpoints(kubelet: KubeletWord | None) -> JsonDict:

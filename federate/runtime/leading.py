@@ -153,6 +153,7 @@ class Leading:
                 confined_to=confined_to(settings.namespaces) or (),
                 shape=NodeShape(
                     taint_value=settings.taint_value,
+                    taint_effect=settings.taint_effect,
                     taints=settings.taints,
                     provider_id=settings.provider_id,
                 ),

@@ -10,7 +10,7 @@ from federate.claims.rules import ClaimRules
 from federate.companions.rules import CompanionRules
 from federate.kubelet.rules import ServingRules
 from federate.model.naming import NamespaceRules
-from federate.model.taints import Taint
+from federate.model.taints import Taint, TaintEffect
 from federate.node.capacity import CapacityRules
 from federate.policy.rules import PolicyRules
 from federate.services.rules import NetworkRules
@@ -39,7 +39,9 @@ class TargetSettings:
     namespaces: NamespaceRules = field(default_factory=NamespaceRules)
     labels: Mapping[str, str] = field(default_factory=dict)
     taint_value: str = "federate"
-    """Value of the taint `virtual-kubelet.io/provider` (effect NoSchedule)."""
+    """Value of the taint `virtual-kubelet.io/provider`."""
+    taint_effect: TaintEffect | None = TaintEffect.NO_SCHEDULE
+    """Its effect; None: the Node has no such taint."""
     taints: tuple[Taint, ...] = ()
     """More taints, beside that one."""
     provider_id: str | None = None

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
-from federate.model.objects import JsonObject, labels_of, spec_of, status_of
-from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TYPE
+from federate.model.objects import JsonObject, spec_of, status_of
+from federate.model.pods import is_virtual_node
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -92,11 +92,7 @@ def _widened(network: Network) -> Network:
 
 def _real_nodes(sources: RangeSources) -> list[JsonObject]:
     """Leave out virtual nodes: the address of one is that of a process, not of the cluster."""
-    return [
-        node
-        for node in sources.nodes or ()
-        if labels_of(node).get(NODE_TYPE_LABEL) != VIRTUAL_NODE_TYPE
-    ]
+    return [node for node in sources.nodes or () if not is_virtual_node(node)]
 
 
 def _pod_ranges(node: JsonObject) -> Iterator[str]:

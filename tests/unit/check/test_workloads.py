@@ -14,12 +14,13 @@ from federate.check.workloads import (
     judge_budgets,
     judge_daemonsets,
     judge_services,
+    judge_taints,
     judge_target_namespaces,
     selects,
 )
 from federate.model.marks import HUB_NAMESPACE_ANNOTATION
 from federate.model.objects import JsonDict
-from federate.model.taints import Taint, TaintEffect
+from federate.model.taints import Taint, TaintEffect, taints_of_virtual_node
 from federate.node.daemonsets import (
     NodeTraits,
     affinity_patch_command,
@@ -29,7 +30,9 @@ from federate.node.daemonsets import (
 )
 from federate.policy.rules import DaemonSetMode
 
-NODE = expected_traits("edge", taint_value="federate", labels={"zone": "north", "size": "7"})
+OWN_TAINT = taints_of_virtual_node(value="federate", effect=TaintEffect.NO_SCHEDULE, more=())
+NODE = expected_traits("edge", labels={"zone": "north", "size": "7"}, taints=OWN_TAINT)
+OPEN = expected_traits("edge", labels={}, taints=())
 EVERYTHING = [{"operator": "Exists"}]
 OURS = {"key": "virtual-kubelet.io/provider", "operator": "Exists"}
 
@@ -97,6 +100,40 @@ def test_what_becomes_of_its_pod_is_as_the_policy_says() -> None:
     assert judge_daemonsets([daemonset()], NODE, DaemonSetMode.MIRROR) == ()
 
 
+@pytest.mark.parametrize("mode", DaemonSetMode)
+def test_a_node_without_a_taint_is_tolerated_by_all_that_are_not_kept_off(
+    mode: DaemonSetMode,
+) -> None:
+    """Also where they are mirrored: one that tolerates nothing does not mean to be there."""
+    found = judge_daemonsets([daemonset([]), daemonset([], affinity=KEPT_OFF)], OPEN, mode)
+    assert [finding.fix.split()[:6] for finding in found] == [
+        ["kubectl", "-n", "kube-system", "patch", "daemonset", "cni"]
+    ]
+    assert found[0].severity is (Severity.WARN if mode is DaemonSetMode.PENDING else Severity.NOTE)
+
+
+@pytest.mark.parametrize(
+    ("effect", "more", "is_open"),
+    [
+        (TaintEffect.NO_SCHEDULE, (), False),
+        (TaintEffect.NO_EXECUTE, (), False),
+        (TaintEffect.PREFER_NO_SCHEDULE, (), True),
+        (None, (), True),
+        (None, [Taint(key="gpu", effect=TaintEffect.PREFER_NO_SCHEDULE)], True),
+        (None, [Taint(key="gpu")], False),
+    ],
+)
+def test_a_node_that_no_taint_keeps_pods_off_is_told(
+    effect: TaintEffect | None, more: list[Taint], is_open: bool
+) -> None:
+    """Once for the node, with what becomes of the hub's own DaemonSets."""
+    found = judge_taints("edge", taints_of_virtual_node(value="x", effect=effect, more=more))
+    assert [(f.id, f.severity) for f in found] == (
+        [(FindingId.NODE_NOT_TAINTED, Severity.NOTE)] if is_open else []
+    )
+    assert all("DaemonSet" in f.what and "kube-proxy" in f.fix for f in found)
+
+
 def test_more_taints_have_to_be_tolerated_too() -> None:
     taints = [*NODE.taints, {"key": "gpu", "effect": "NoSchedule"}]
     node = NodeTraits(name="edge", labels=NODE.labels, taints=taints)
@@ -161,7 +198,8 @@ def test_the_patch_keeps_it_off_and_changes_nothing_else(pod: JsonDict) -> None:
 
 def test_a_node_that_is_not_there_yet_has_the_taints_of_its_settings() -> None:
     gpu = Taint(key="gpu", effect=TaintEffect.NO_EXECUTE)
-    node = expected_traits("edge", taint_value="mine", labels={}, taints=[gpu])
+    taints = taints_of_virtual_node(value="mine", effect=TaintEffect.NO_SCHEDULE, more=[gpu])
+    node = expected_traits("edge", labels={}, taints=taints)
     assert wants_node(daemonset(), node)
     assert not wants_node(daemonset([OURS]), node)
     assert not wants_node(daemonset([{**OURS, "operator": "Equal", "value": "federate"}]), node)

@@ -14,6 +14,7 @@ from federate.cli.run import how_to_leave, how_to_use, read_settings
 from federate.cli.sources import Typed
 from federate.errors import ConfigError
 from federate.model.naming import NamespaceStrategy
+from federate.model.taints import TaintEffect
 from federate.node.capacity import CapacityRules
 from federate.runtime.identity import own_identity
 from federate.runtime.settings import Settings
@@ -117,6 +118,16 @@ def test_a_process_without_virtual_nodes_has_little_to_say(read: Read) -> None:
     settings = replace(read(), targets=())
     assert "no virtual node" in how_to_use(settings)
     assert how_to_leave(settings) == "Stopped. Nothing is deleted."
+
+
+@pytest.mark.parametrize("effect", [None, TaintEffect.PREFER_NO_SCHEDULE])
+def test_where_no_taint_keeps_pods_off_none_is_to_be_tolerated(
+    read: Read, effect: TaintEffect | None
+) -> None:
+    settings = read()
+    bare = replace(settings, targets=(replace(settings.targets[0], taint_effect=effect),))
+    spec = yaml.safe_load(how_to_use(bare).partition("\n")[2])
+    assert spec == {"nodeSelector": {"kubernetes.io/hostname": "edge"}}
 
 
 def test_the_taint_to_tolerate_is_the_configured_one(read: Read) -> None:

@@ -89,6 +89,7 @@ def test_every_key_reaches_the_settings() -> None:
       namespaces: {strategy: map, map: {shop: theirs, web: other}}
       labels: {zone: north, empty: ""}
       taintValue: ours
+      taintEffect: NoExecute
       taints:
       - {key: gpu, value: "yes", effect: NoExecute}
       - {key: other}
@@ -118,6 +119,7 @@ def test_every_key_reaches_the_settings() -> None:
       identity: target
       targetServiceAccount: guests
       policy: {hostPorts: allow}
+      taintEffect: none
     """
     found = read(text)
     edge, guest, fixed = found.targets()
@@ -136,6 +138,7 @@ def test_every_key_reaches_the_settings() -> None:
         ),
         labels={"zone": "north", "empty": ""},
         taint_value="ours",
+        taint_effect=TaintEffect.NO_EXECUTE,
         taints=(
             Taint(key="gpu", value="yes", effect=TaintEffect.NO_EXECUTE),
             Taint(key="other"),
@@ -161,6 +164,7 @@ def test_every_key_reaches_the_settings() -> None:
     )
     assert guest.companions == CompanionRules(are_made=False)
     assert fixed.companions == CompanionRules(identity=IdentityMode.TARGET, target_account="guests")
+    assert (guest.taint_effect, fixed.taint_effect) == (TaintEffect.NO_SCHEDULE, None)
     assert fixed.policy == PolicyRules(outcomes={"hostPorts": Outcome.ALLOW})
     assert guest.kubelet == KubeletSettings(is_served=False)
     assert fixed.kubelet.serving == ServingRules(approves=True, folder=Path("/etc/federate/keys"))
@@ -303,7 +307,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         (
             "taints: [{key: virtual-kubelet.io/provider}]",
             'taints[0].key: found "virtual-kubelet.io/provider"; virtual-kubelet.io/provider is '
-            "set by federate; its value is taintValue",
+            "set by federate: by taintValue and taintEffect",
         ),
         (
             "taints: [{key: a, effect: Never}]",
@@ -311,6 +315,15 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             "NoExecute",
         ),
         ("taints: {key: a}", "taints: found a mapping; expected a list"),
+        (
+            "taintEffect: NoRun",
+            'taintEffect: found "NoRun"; expected one of NoSchedule, PreferNoSchedule, NoExecute, '
+            "none",
+        ),
+        (
+            "taintValue: ours\ntaintEffect: none",
+            "taintValue: does nothing with taintEffect none; expected another taintEffect",
+        ),
         (
             "labels: {type: mine}",
             'labels.type: found the key "type"; type is set by federate; expected another key',
@@ -336,9 +349,9 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         (
             "zzz: x",
             "zzz: unknown key; expected one of nodeName, target, capacity, namespaces, labels, "
-            "taintValue, taints, providerID, nodeAddress, kubelet, companions, shared, identity, "
-            "hubAddress, tokenRenewal, targetServiceAccount, policy, addresses, services, "
-            "networkPolicies, dns, volumes",
+            "taintValue, taintEffect, taints, providerID, nodeAddress, kubelet, companions, "
+            "shared, identity, hubAddress, tokenRenewal, targetServiceAccount, policy, addresses, "
+            "services, networkPolicies, dns, volumes",
         ),
         ("companions: some", 'companions: found "some"; expected true or false'),
         ("identity: me", 'identity: found "me"; expected one of none, hub, target'),

@@ -37,7 +37,7 @@ def test_taints_of_others_are_refused() -> None:
     assert values.taint_key("example.com/gpu") == "example.com/gpu"
     with pytest.raises(ValueError, match="come from Kubernetes itself"):
         values.taint_key("node.kubernetes.io/not-ready")
-    with pytest.raises(ValueError, match="its value is taintValue"):
+    with pytest.raises(ValueError, match="by taintValue and taintEffect"):
         values.taint_key("virtual-kubelet.io/provider")
 
 

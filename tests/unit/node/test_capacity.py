@@ -64,10 +64,11 @@ def test_a_ready_node_offers_what_is_allocatable() -> None:
         (target_node(ready="Unknown"), False),
         ({"metadata": {"name": "t-1"}}, False),
         ({**target_node(), "metadata": {"name": "t", "deletionTimestamp": "x"}}, False),
+        ({**target_node(), "metadata": {"labels": {"type": "virtual-kubelet"}}}, False),
     ],
 )
 def test_only_nodes_that_take_pods_count(node: JsonDict, offers: bool) -> None:
-    """Not ready, cordoned, tainted or leaving nodes offer nothing."""
+    """Not ready, cordoned, tainted or leaving nodes offer nothing, and no virtual one does."""
     assert is_offering(node) is offers
     assert (node_allocatable(node) is not None) is offers
 

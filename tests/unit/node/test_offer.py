@@ -320,6 +320,17 @@ def test_c14_only_nodes_that_count_say_what_the_node_is() -> None:
     assert b.offer.common_labels() == arm64
 
 
+def test_c3_a_virtual_node_of_the_target_tells_nothing_of_it() -> None:
+    """Tainted or not, and also where no other node counts."""
+    b = Bench()
+    virtual = {"type": "virtual-kubelet", "kubernetes.io/arch": "arm64", "zone": "far"}
+    b.node(target_node("t-1", labels=virtual))
+    assert b.offer.common_labels() == ASSUMED_LABELS
+    b.node(target_node("t-2", labels={"zone": "near"}))
+    assert b.offer.common_labels() == {"zone": "near"}
+    assert (b.offer.capacity() or {})["cpu"] == "4"
+
+
 def test_little_is_kept_of_what_there_is_much_of() -> None:
     """Of a target node and a stranger's pod only what counts stays in memory."""
     node = lean_node(target_node(unschedulable=True))

@@ -145,14 +145,19 @@ def test_c10_a_node_of_several_kinds_claims_none() -> None:
 
 
 def test_c10_the_user_says_what_the_node_looks_like() -> None:
-    """Value of our taint, more taints, provider id; the taint's key and effect are not theirs."""
+    """Value and effect of our taint, more taints, provider id; the taint's key is not theirs."""
     extra = Taint(key="gpu", value="only", effect=TaintEffect.NO_EXECUTE)
-    shape = NodeShape(taint_value="berlin", taints=[extra], provider_id="cloud://7")
+    shape = NodeShape(
+        taint_value="berlin",
+        taint_effect=TaintEffect.PREFER_NO_SCHEDULE,
+        taints=[extra],
+        provider_id="cloud://7",
+    )
     spec = render_node(facts(shape=shape), None, now=NOW)["spec"]
     assert spec == {
         "providerID": "cloud://7",
         "taints": [
-            {"key": "virtual-kubelet.io/provider", "value": "berlin", "effect": "NoSchedule"},
+            {"key": "virtual-kubelet.io/provider", "value": "berlin", "effect": "PreferNoSchedule"},
             {"key": "gpu", "value": "only", "effect": "NoExecute"},
         ],
     }
@@ -166,6 +171,28 @@ def test_c10_a_taint_without_value_costs_no_write() -> None:
         {"key": "virtual-kubelet.io/provider", "effect": "NoSchedule"},
         {"key": "gpu", "effect": "NoSchedule"},
     ]
+
+
+def test_c10_a_node_without_our_taint_goes_on_without() -> None:
+    """Taken away it goes, and comes back with what is asked next; those of others stay."""
+    node = registered()
+    node["spec"]["taints"].append({"key": "theirs", "effect": "NoSchedule"})
+    bare = patched(node, shape=NodeShape(taint_effect=None))
+    assert [t["key"] for t in bare["spec"]["taints"]] == ["theirs"]
+    bare["spec"]["taints"] = []
+    assert not patched(bare, shape=NodeShape(taint_effect=None))["spec"].get("taints")
+    soft = patched(bare, shape=NodeShape(taint_effect=TaintEffect.PREFER_NO_SCHEDULE))
+    ours = {"key": "virtual-kubelet.io/provider", "value": "federate"}
+    assert soft["spec"]["taints"] == [{**ours, "effect": "PreferNoSchedule"}]
+    hard = patched(soft, shape=NodeShape(taint_effect=TaintEffect.NO_EXECUTE))
+    assert hard["spec"]["taints"] == [{**ours, "effect": "NoExecute"}]
+
+
+def test_c10_a_node_that_never_had_our_taint_is_made_without() -> None:
+    """And costs no write once it stands there: a server keeps no empty list."""
+    node = registered(shape=NodeShape(taint_effect=None))
+    assert not node["spec"].pop("taints")
+    assert patched(node, now=NOW, shape=NodeShape(taint_effect=None)) == node
 
 
 def test_c10_taints_follow_the_configuration() -> None:
