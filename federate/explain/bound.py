@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from federate.explain.advice import advised
 from federate.explain.facts import Listed, NodeRoadFacts, PodFacts, Unread, listed, seen
 from federate.explain.stations import Standing, Station, age, quoted
 from federate.model.instants import parse_instant
@@ -26,8 +27,13 @@ from federate.model.pods import (
     scheduling_gates_of,
 )
 from federate.model.quantities import format_amounts, parse_amounts, pod_requests
+from federate.model.reasons import PodReason
+from federate.model.taints import TaintEffect
 
 MOST_NAMED = 5
+
+REJECTED = (PodReason.NODE_PORTS, PodReason.POLICY_REFUSED)
+"""Why a pod fails that never ran: another like it would fail again."""
 
 
 def is_virtual(node: JsonObject) -> bool:
@@ -43,10 +49,13 @@ def pod_station(facts: PodFacts, pod: JsonObject) -> Station:
     phase, created = phase_of(pod), parse_instant(metadata_of(pod).get("creationTimestamp") or "")
     lasts = f", made {age((facts.now - created).total_seconds())} ago" if created else ""
     if is_terminal(pod):
+        reason = str(status_of(pod).get("reason") or "")
+        was_rejected = phase == "Failed" and reason in REJECTED
         return Station(
             id="pod",
-            standing=Standing.OK,
+            standing=Standing.STOPPED if was_rejected else Standing.OK,
             said=f"{phase}: it has ended, and is never started again{lasts}{_own_words(pod)}",
+            todo=advised(facts, reason) if was_rejected else "",
         )
     if is_terminating(pod):
         return Station(
@@ -86,12 +95,12 @@ def bound_station(facts: PodFacts, pod: JsonObject) -> Station:
         id="bound",
         standing=Standing.STOPPED,
         said="; ".join([f"to no node: the hub's {scheduler}: {words}", *hints]),
-        todo=_todo_unbound(pod, is_silent=not said.get("message")),
+        todo=_todo_unbound(pod, facts.virtual_nodes, is_silent=not said.get("message")),
     )
 
 
-def _todo_unbound(pod: JsonObject, *, is_silent: bool) -> str:
-    if not tolerates_virtual_nodes(pod):
+def _todo_unbound(pod: JsonObject, nodes: Listed, *, is_silent: bool) -> str:
+    if _is_kept_off(pod, nodes):
         return (
             "to have it run in a target, let it tolerate the taint "
             f"{VIRTUAL_NODE_TAINT_KEY} (operator Exists)"
@@ -101,11 +110,21 @@ def _todo_unbound(pod: JsonObject, *, is_silent: bool) -> str:
     return "do as the scheduler's words say: federate takes over when the pod is bound"
 
 
-def tolerates_virtual_nodes(pod: JsonObject) -> bool:
-    """Tell whether the hub's scheduler may place the pod on a virtual node."""
-    return any(
+def _is_kept_off(pod: JsonObject, nodes: Listed) -> bool:
+    """Tell whether the taint that tells virtual nodes keeps the pod off all of them."""
+    tolerates = any(
         not toleration.get("key") or toleration["key"] == VIRTUAL_NODE_TAINT_KEY
         for toleration in spec_of(pod).get("tolerations") or ()
+    )
+    virtual_nodes = [node for node in listed(nodes) if is_virtual(node)]
+    return not tolerates and all(map(_is_tainted, virtual_nodes))
+
+
+def _is_tainted(node: JsonObject) -> bool:
+    return any(
+        taint.get("key") == VIRTUAL_NODE_TAINT_KEY
+        and taint.get("effect") != TaintEffect.PREFER_NO_SCHEDULE
+        for taint in spec_of(node).get("taints") or ()
     )
 
 
@@ -115,7 +134,7 @@ def _hints(pod: JsonObject, nodes: Listed) -> Iterator[str]:
     if not virtual_nodes and not isinstance(nodes, Unread):
         yield "the hub has no virtual node"
         return
-    if not tolerates_virtual_nodes(pod):
+    if _is_kept_off(pod, nodes):
         yield f"the pod does not tolerate virtual nodes (taint {VIRTUAL_NODE_TAINT_KEY})"
         return
     asked = pod_requests(pod)

@@ -13,8 +13,8 @@ The road of a hub pod, each line a function below:
     terminal             a mirror that still runs is stopped; nothing is ever started again
     living, mirrored     record the mirror, let it start, follow its deletion in the target,
                          project its status, take over what changed (`upkeep`)
-    living, no mirror    was there one on record? then it is lost. Else: ground, intent, wait for
-                         what comes along with it, create
+    living, no mirror    was there one on record? then it is lost. Else: refused, or not admitted?
+                         Ground, intent, wait for what comes along with it, create
 
 A mirror is created gated, and let go only when its uid is on record. So one that is not on record
 never ran: an intent that came to nothing is simply carried out again, and a create that arrives
@@ -29,6 +29,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from federate.companions.holding import Hold
+from federate.mirror.admission import Claim, PortClash
 from federate.mirror.dropped import dropped_fields
 from federate.mirror.refusal import (
     Refusal,
@@ -36,8 +37,10 @@ from federate.mirror.refusal import (
     companion_refusal,
     name_taken_refusal,
     names_objects,
+    ports_refusal,
     predecessor_refusal,
     refusal_of,
+    rejected,
     uninstalled_refusal,
     unmapped_refusal,
     weakened_refusal,
@@ -52,6 +55,8 @@ from federate.mirror.steps import (
     LookUpAnchor,
     LookUpHubPod,
     LookUpMirror,
+    LookUpRival,
+    LookUpRivalMirror,
     LookUpShared,
     Nothing,
     PlanRules,
@@ -114,6 +119,10 @@ from federate.status.writing import HubWrite, plan_hub_write
 
 HELD_AGAIN = timedelta(seconds=60)
 """How long a wake-up that was lost may keep a pod waiting."""
+
+PORTS_AGAIN = timedelta(seconds=5)
+"""When a pod looks again that another comes before, or may: what becomes of that one wakes nobody
+until it has ended, for any number of pods may wait for one port."""
 
 _SILENT = "the target does not answer: what was heard of its pods is old"
 """Said again, it would undo what the hub's node controller says meanwhile (C45)."""
@@ -444,13 +453,13 @@ def _sent_for(
     if view.created is not None and view.created.uid == uid_of(mirror):
         return view.created.spec
     origin = origin_of(mirror)
-    if origin is None or view.claim_names is None:
+    if origin is None or view.claim_names is None or view.hub_api is None:
         return None
     shared = view.shared.get(key_of(mirror).namespace)
     looks = looks_of(
         hub_pod,
         origin=origin,
-        rules=rules.render.sharing(shared),
+        rules=rules.render.sharing(shared).leading(view.hub_api),
         claim_names=view.claim_names,
     )
     return looks.spec if looks.are_those_of(mirror) else None
@@ -654,6 +663,8 @@ def _plan_create(
     refusal = _why_not(view, rules, hub_pod, key, predecessor)
     if refusal is not None:
         return _plan_refused(view, rules, hub_pod, refusal)
+    if view.port_clash is not None and record is None:
+        return _plan_not_admitted(view, hub_pod, view.port_clash)
     if view.anchor is not AnchorState.PRESENT:
         return PrepareGround(reason="the target namespace or its anchor is not there yet")
     return _plan_on_ground(view, rules, hub_pod, key, record)
@@ -667,11 +678,47 @@ def _plan_refused(view: PodView, rules: PlanRules, hub_pod: JsonObject, refusal:
     if refusal.reason != PodReason.POLICY_REFUSED or not fails:
         return _plan_waiting(view, hub_pod, refusal)
     if view.fail_wait_seconds > 0:
-        step = _plan_waiting(view, hub_pod, refusal)
-        again_at = view.now + timedelta(seconds=view.fail_wait_seconds)
-        return replace(step, again_at=again_at) if isinstance(step, Nothing) else step
+        return _plan_waiting_again(view, hub_pod, refusal, _turn(view))
+    return _plan_failing(view, hub_pod, refusal)
+
+
+def _turn(view: PodView) -> timedelta:
+    return timedelta(seconds=view.fail_wait_seconds)
+
+
+def _plan_failing(view: PodView, hub_pod: JsonObject, refusal: Refusal) -> Step:
     step = _plan_told(view, hub_pod, refusal, failed_status)
     return replace(step, fails=True) if isinstance(step, WriteHubPod) else step
+
+
+def _plan_not_admitted(view: PodView, hub_pod: JsonObject, clash: PortClash) -> Step:
+    """Fail a pod whose host port another's living mirror has, as a kubelet does; wait for all else.
+
+    What ends soon, or was not decided yet, fails nobody (C27), and what is believed is read anew
+    from both clusters, the target last (decision 0026).
+    One of an owner's pods fails in each back-off, so that none replaces them without end (C26).
+    """
+    refusal = ports_refusal(clash.port)
+    if clash.claim is not Claim.HOLDS:
+        after = HELD_AGAIN if clash.claim is Claim.ENDS else PORTS_AGAIN
+        return _plan_waiting_again(view, hub_pod, refusal, after)
+    if view.fail_wait_seconds > 0:
+        return _plan_waiting_again(view, hub_pod, refusal, _turn(view))
+    return _plan_doubt(view, clash) or _plan_failing(view, hub_pod, rejected(refusal))
+
+
+def _plan_doubt(view: PodView, clash: PortClash) -> Step | None:
+    """Read what was not read yet of the pod, of whoever has its port, and of that one's mirror."""
+    if not view.hub_pod_fresh:
+        reason = "another pod has its host port: is it still to be admitted?"
+        return LookUpHubPod(reason=reason, lane=Lane.SYNC)
+    if not clash.is_sure:
+        reason = "has the other pod really its host port?"
+        return LookUpRival(reason=reason, rival=clash.rival, uid=clash.rival_uid)
+    if not clash.is_mirror_sure and clash.mirror is not None:
+        reason = "does the other pod's mirror really live?"
+        return LookUpRivalMirror(reason=reason, mirror=clash.mirror, uid=clash.rival_uid)
+    return None
 
 
 def _plan_on_ground(
@@ -726,8 +773,7 @@ def _plan_coming(view: PodView, rules: PlanRules, hub_pod: JsonObject, hold: Hol
 
 def _plan_held(view: PodView, hub_pod: JsonObject, refusal: Refusal) -> Step:
     """Say what is waited for. Whoever brings it wakes the pod; a look now and then is the net."""
-    step = _plan_waiting(view, hub_pod, refusal)
-    return replace(step, again_at=view.now + HELD_AGAIN) if isinstance(step, Nothing) else step
+    return _plan_waiting_again(view, hub_pod, refusal, HELD_AGAIN)
 
 
 def _why_not(
@@ -781,6 +827,14 @@ def _why_not_now(view: PodView, rules: PlanRules, hub_pod: JsonObject) -> Refusa
 def _plan_waiting(view: PodView, hub_pod: JsonObject, refusal: Refusal) -> Nothing | WriteHubPod:
     """Stay Pending and say why: Failed would make a ReplicaSet replace it without delay (C26)."""
     return _plan_told(view, hub_pod, refusal, waiting_status)
+
+
+def _plan_waiting_again(
+    view: PodView, hub_pod: JsonObject, refusal: Refusal, after: timedelta
+) -> Nothing | WriteHubPod:
+    """Wait, and look again by then at the latest."""
+    step = _plan_waiting(view, hub_pod, refusal)
+    return replace(step, again_at=view.now + after) if isinstance(step, Nothing) else step
 
 
 def _plan_told(

@@ -9,27 +9,33 @@ from time import monotonic
 from typing import Protocol
 
 from federate.cluster.port import ClusterPort
+from federate.cluster.shelf import Glance
 from federate.cluster.store import Change, Store
 from federate.companions.holding import Hold
 from federate.companions.keys import Kind
 from federate.companions.steps import Blocked
 from federate.flow.ratebound import RateBound
+from federate.mirror.admission import Applicant, applicant_of
 from federate.mirror.ground import Ground
-from federate.mirror.refusal import Refusal
-from federate.mirror.steps import Created, RefusedChange
+from federate.mirror.refusal import Refusal, refusal_of
+from federate.mirror.steps import Created, PlanRules, RefusedChange
+from federate.model.hostports import HOST_PORT_INDEX, HostPort
 from federate.model.marks import (
     Origin,
+    Scope,
     origin_of,
     record_of,
 )
 from federate.model.objects import (
     JsonObject,
+    key_of,
     uid_of,
 )
 from federate.model.pods import is_gated
 from federate.model.resources import Resource
 from federate.policy.turns import FailingTurns
 from federate.services.addresses import AddressDecision
+from federate.services.hubnames import UNLED, HubApi
 
 REFUSED_AGAIN_SECONDS = 5.0
 """How long after its first refusal a change is tried again; it doubles each time."""
@@ -138,6 +144,11 @@ class PodPorts:
     claim_names: Callable[[JsonObject, str], Mapping[str, str] | None] = _no_claims
     """The claims of a target namespace by the volumes of a hub pod that are claims; None where one
     of them has none (any more): then `hold` says why."""
+    hub_api: Callable[[str], HubApi | None] = lambda target_namespace: UNLED
+    """Where the names of the hub's API server lead in a target namespace; None where that is not
+    known (any more): then `hold` says why."""
+    mirror_made: Callable[[JsonObject, str], None] = lambda hub_pod, target_namespace: None
+    """Told of each mirror that was just made, by its hub pod and where it stands."""
     network_refusal: Callable[[JsonObject], Blocked | None] = lambda hub_pod: None
     """Which NetworkPolicies of the hub keep a pod from being mirrored; the pod is woken when that
     may have changed."""
@@ -208,6 +219,7 @@ class PodMemories:
     def __init__(self, ports: PodPorts) -> None:
         self._ports = ports
         self._by_uid: dict[str, PodMemory] = {}
+        self._applicants: dict[str, tuple[Glance, Applicant]] = {}
 
     def of(self, hub_pod_uid: str) -> PodMemory:
         """Return a hub pod's memory, to be written to."""
@@ -232,11 +244,33 @@ class PodMemories:
         memory.held_since = min(memory.held_since or now, now)
         return memory.held_since
 
+    def applicants(
+        self, port: HostPort, read: Callable[[JsonObject], Applicant]
+    ) -> list[Applicant]:
+        """Return the hub pods that want a host port of that number, as the store has them.
+
+        Each version is looked into once: as many may wait for one port as a user likes.
+        """
+        hub_pods = self._ports.hub_pods
+        found = []
+        for key in hub_pods.keys_by_index(HOST_PORT_INDEX, port.place):
+            glance = hub_pods.glance(key)
+            if glance is None:
+                continue
+            known = self._applicants.get(glance.uid)
+            if known is None or known[0] is not glance:
+                known = glance, read(glance.unpack())
+                self._applicants[glance.uid] = known
+            found.append(known[1])
+        return found
+
     def prune(self) -> None:
         """Forget what belongs to no hub pod in the store."""
         known = {hub_pod.uid for hub_pod in self._ports.hub_pods.glances()}
         for uid in self._by_uid.keys() - known:
             del self._by_uid[uid]
+        for uid in self._applicants.keys() - known:
+            del self._applicants[uid]
 
     def note_end(self, origin: Origin, mirror: JsonObject, *, last: JsonObject) -> None:
         """Keep the last state of *the* mirror of a hub pod.
@@ -256,3 +290,61 @@ class PodMemories:
         taken_back = bool(memory.weakened_by)
         if recorded == uid_of(mirror) or not (recorded or never_ran or taken_back):
             self.of(origin.pod_uid).last_state = last
+
+
+class PortRegistry:
+    """The `Registry` of one round: what was read in it directly counts more than the stores."""
+
+    def __init__(
+        self, ports: PodPorts, memories: PodMemories, *, scope: Scope, rules: PlanRules
+    ) -> None:
+        self._ports = ports
+        self._memories = memories
+        self._scope = scope
+        self._rules = rules
+        self._read: dict[str, Applicant | None] = {}
+        self._read_mirrors: dict[str, JsonObject | None] = {}
+
+    def applicant(self, hub_pod: JsonObject) -> Applicant:
+        """Read off a hub pod what its admission, and that of others, is decided by."""
+        place = self._ports.ground.mirror_key(key_of(hub_pod))
+        is_refused = place is None or refusal_of(
+            hub_pod,
+            mirror_key=place,
+            rules=self._rules.render,
+            target_name=self._rules.target_name,
+            allow_system_namespaces=self._rules.allow_system_namespaces,
+        )
+        return applicant_of(hub_pod, self._rules.render.policy, is_refused=bool(is_refused))
+
+    def note_read(self, uid: str, hub_pod: JsonObject | None) -> None:
+        """Take over a hub pod as the quorum has it; None: that very one is not there any more."""
+        self._read[uid] = None if hub_pod is None else self.applicant(hub_pod)
+
+    def note_mirror_read(self, uid: str, found: JsonObject | None) -> None:
+        """Take over what the target has in the place of a hub pod's mirror; None: nothing."""
+        self._read_mirrors[uid] = found
+
+    def applicants(self, port: HostPort) -> list[Applicant]:
+        """Return the hub pods that want a port of that number."""
+        known = self._memories.applicants(port, self.applicant)
+        newest = (self._read.get(one.uid, one) for one in known)
+        return [one for one in newest if one is not None]
+
+    def mirror_of(self, holder: Applicant) -> JsonObject | None:
+        """Return the mirror that one has on record, if that says the same: by its uid and marks."""
+        if holder.mirror is None:
+            return None
+        found = self._read_mirrors.get(holder.uid, self._ports.mirrors.get(holder.mirror))
+        origin = Origin(scope=self._scope, pod=holder.key, pod_uid=holder.uid)
+        if found is None or (uid_of(found), origin_of(found)) != (holder.mirror_uid, origin):
+            return None
+        return found
+
+    def was_read(self, uid: str) -> bool:
+        """Tell whether one was read directly."""
+        return uid in self._read
+
+    def was_mirror_read(self, uid: str) -> bool:
+        """Tell whether its mirror was read directly."""
+        return uid in self._read_mirrors

@@ -25,6 +25,7 @@ from federate.errors import (
     Unreachable,
 )
 from federate.mirror.render import RenderRules
+from federate.model.hostports import HostPort
 from federate.model.marks import carries_marks
 from federate.model.naming import SYSTEM_NAMESPACES
 from federate.model.objects import JsonObject, ObjectKey, spec_of
@@ -201,6 +202,20 @@ def name_taken_refusal(target_name: str, key: ObjectKey) -> Refusal:
         message=f"a pod {key} that is not this virtual node's exists in {target_name}; federate "
         "does not touch it. Remove or rename it there, or rename this pod",
     )
+
+
+def ports_refusal(port: HostPort) -> Refusal:
+    """Say, in a kubelet's words, that another pod of the virtual node has the host port."""
+    return Refusal(
+        reason=PodReason.NODE_PORTS,
+        message="Predicate NodePorts failed: node(s) didn't have free ports for the requested pod "
+        f"ports: {port} is taken by another pod of this node",
+    )
+
+
+def rejected(refusal: Refusal) -> Refusal:
+    """Say of what a kubelet would not admit that it ended by that."""
+    return replace(refusal, message=f"Pod was rejected: {refusal.message}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

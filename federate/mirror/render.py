@@ -75,6 +75,7 @@ from federate.policy.verdict import (
     is_travelling_key,
 )
 from federate.services.dns import DnsRules, with_dns
+from federate.services.hubnames import UNLED, HubApi, with_hub_names
 
 NEVER_TRAVELS: Mapping[str, str] = {
     "nodeName": "names a node of the hub",
@@ -136,6 +137,8 @@ class RenderRules:
     policy: PolicyRules = field(default_factory=PolicyRules)
     claims: ClaimRules = field(default_factory=ClaimRules)
     dns: DnsRules = field(default_factory=DnsRules)
+    hub_api: HubApi = UNLED
+    """Where the names of the hub's API server lead, in the target namespace of one mirror."""
     keeps_names: bool = True
     """A mirror has its hub pod's name: what a kubelet makes of the name may be left to it."""
 
@@ -156,6 +159,10 @@ class RenderRules:
     def sharing(self, shared: frozenset[tuple[Kind, str]] | None) -> RenderRules:
         """Return the same rules, by which these objects of the target keep their names, too."""
         return replace(self, shared=self.shared | shared) if shared else self
+
+    def leading(self, hub_api: HubApi) -> RenderRules:
+        """Return the same rules for mirrors of a target namespace where the names lead there."""
+        return replace(self, hub_api=hub_api)
 
     def words(self, hub_pod: JsonObject, target_namespace: str) -> Words:
         """Return what puts the target's words about a mirror into the hub's."""
@@ -308,6 +315,7 @@ def render_spec(
     spec["automountServiceAccountToken"] = False
     spec["enableServiceLinks"] = False
     asking = with_dns(with_claims(spec, claim_names), rules.dns)
+    asking = with_hub_names(asking, key_of(hub_pod).namespace, rules.hub_api)
     return _as_the_target_reads_it(asking, hub_pod, rules)
 
 

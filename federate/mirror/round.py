@@ -27,6 +27,7 @@ from federate.errors import (
     Rejected,
 )
 from federate.flow.controller import Again, Done, Elsewhere, Outcome
+from federate.mirror.admission import PortClash, find_clash
 from federate.mirror.changing import MirrorChanges
 from federate.mirror.plan import plan_pod
 from federate.mirror.ports import (
@@ -35,6 +36,7 @@ from federate.mirror.ports import (
     PodMemories,
     PodMemory,
     PodPorts,
+    PortRegistry,
 )
 from federate.mirror.refusal import (
     CreateFailure,
@@ -51,6 +53,8 @@ from federate.mirror.steps import (
     LookUpAnchor,
     LookUpHubPod,
     LookUpMirror,
+    LookUpRival,
+    LookUpRivalMirror,
     LookUpShared,
     Nothing,
     PatchMirror,
@@ -66,6 +70,7 @@ from federate.mirror.steps import (
     lane_of,
 )
 from federate.model.deletion import is_really_gone
+from federate.model.hostports import host_ports_of
 from federate.model.instants import format_instant
 from federate.model.marks import (
     HUB_POD_UID_LABEL,
@@ -125,6 +130,7 @@ class Round:
         self._mirrors_fresh = False
         self._anchor_fresh = False
         self._shared: dict[str, frozenset[tuple[Kind, str]]] = {}
+        self._registry = PortRegistry(ports, memories, scope=scope, rules=rules)
         self._occupant = False
         self._unmarked = False
         self._conflicts = 0
@@ -225,6 +231,7 @@ class Round:
             hold=hold,
             shared=dict(self._shared),
             held_since=self._memories.note_hold(uid, hold, now=ports.now()),
+            port_clash=self._port_clash(hub_pod, mirrors),
             fail_wait_seconds=ports.turns.wait_seconds(_owner_uid(hub_pod), uid),
             weakened_by=memory.weakened_by,
             unmarked=self._unmarked,
@@ -233,6 +240,7 @@ class Round:
             leaving=ports.leaving(),
             claim_words=ports.claim_words(hub_pod) if hub_pod is not None else "",
             claim_names=self._claim_names(hub_pod, mirrors),
+            hub_api=ports.hub_api(self._mirror_key.namespace) if self._mirror_key else None,
             network_refusal=self._network_refusal(hub_pod, settled),
             addresses=ports.addresses(),
             futile=memory.futile,
@@ -248,6 +256,16 @@ class Round:
         if hub_pod is None or settled or is_terminating(hub_pod) or is_terminal(hub_pod):
             return None
         return self._ports.network_refusal(hub_pod)
+
+    def _port_clash(
+        self, hub_pod: JsonObject | None, mirrors: Sequence[JsonObject]
+    ) -> PortClash | None:
+        """Ask for the host ports of a pod that is new here: one with an intent was admitted."""
+        if hub_pod is None or mirrors or record_of(hub_pod) is not None:
+            return None
+        if not host_ports_of(spec_of(hub_pod)):
+            return None
+        return find_clash(self._registry.applicant(hub_pod), self._registry)
 
     def _hold(
         self, hub_pod: JsonObject, mirrors: Sequence[JsonObject], settled: Sequence[JsonObject]
@@ -277,7 +295,14 @@ class Round:
     async def _execute(self, step: Step) -> None:
         """Carry out one step; the plan is asked for the next."""
         match step:
-            case LookUpHubPod() | LookUpMirror() | LookUpAnchor() | LookUpShared():
+            case (
+                LookUpHubPod()
+                | LookUpRival()
+                | LookUpRivalMirror()
+                | LookUpMirror()
+                | LookUpAnchor()
+                | LookUpShared()
+            ):
                 await self._look_up(step)
             case PrepareGround():
                 await self._prepare_ground()
@@ -301,11 +326,21 @@ class Round:
     # -- looking -----------------------------------------------------------------------------------
 
     async def _look_up(
-        self, step: LookUpHubPod | LookUpMirror | LookUpAnchor | LookUpShared
+        self,
+        step: LookUpHubPod
+        | LookUpRival
+        | LookUpRivalMirror
+        | LookUpMirror
+        | LookUpAnchor
+        | LookUpShared,
     ) -> None:
         match step:
             case LookUpHubPod():
                 await self._look_up_hub_pod()
+            case LookUpRival():
+                await self._look_up_rival(step)
+            case LookUpRivalMirror():
+                await self._look_up_rival_mirror(step)
             case LookUpMirror():
                 await self._look_up_mirror()
             case LookUpAnchor():
@@ -357,6 +392,31 @@ class Round:
                 if known is not None:
                     ticket.commit_deleted(uid_of(known))
         self._hub_pod_fresh = True
+
+    async def _look_up_rival(self, step: LookUpRival) -> None:
+        """Read another hub pod for this round alone: in the store it is in another hand."""
+        try:
+            found = await self._ports.hub.get(PODS, step.rival)
+        except NotFound:
+            await self._ports.confirm_hub()
+            found = None
+        is_it = found is not None and uid_of(found) == step.uid
+        self._registry.note_read(step.uid, found if is_it else None)
+
+    async def _look_up_rival_mirror(self, step: LookUpRivalMirror) -> None:
+        """Read its mirror; while the target does not answer, the pod waits and says so.
+
+        One that is absent fails nobody: so it need not be sure which cluster says that.
+        """
+        found: JsonObject | None = None
+        try:
+            found = await self._ports.target.get(PODS, step.mirror)
+        except NotFound:
+            log.debug("the other pod's mirror is gone", mirror=str(step.mirror))
+        except ClusterError as error:
+            await self._tell_failure(create_failure_of(error, target_name=self._target_name))
+            raise
+        self._registry.note_mirror_read(step.uid, found)
 
     async def _look_up_mirror(self) -> None:
         """Read the mirror by its name, on record and by rule, and list by the hub pod's uid."""
@@ -535,16 +595,17 @@ class Round:
         anchor = self._ports.ground.anchor(key.namespace) if key is not None else None
         if hub_pod is None or key is None or anchor is None:
             return
-        claim_names = self._ports.claim_names(hub_pod, key.namespace)
-        if claim_names is None:
-            return  # one is not what it was a moment ago: the plan is asked again
         await self._take_back(self._memories.of(uid_of(hub_pod)))
+        claim_names = self._ports.claim_names(hub_pod, key.namespace)
+        hub_api = self._ports.hub_api(key.namespace)
+        if claim_names is None or hub_api is None:
+            return  # one is not what it was a moment ago: the plan is asked again
         body = render_mirror(
             hub_pod,
             origin=Origin(scope=self._scope, pod=self._key, pod_uid=uid_of(hub_pod)),
             mirror=key,
             anchor=anchor,
-            rules=self._rules.render.sharing(self._shared.get(key.namespace)),
+            rules=self._rules.render.sharing(self._shared.get(key.namespace)).leading(hub_api),
             claim_names=claim_names,
         )
         self._fence()
@@ -578,6 +639,7 @@ class Round:
             raise
         if not is_marked:
             await self._undo_unmarked(uid_of(hub_pod), reply)
+        self._ports.mirror_made(hub_pod, key.namespace)
         log.info("mirror created", mirror=str(key), uid=uid_of(reply))
 
     async def _undo_unmarked(self, hub_pod_uid: str, reply: JsonObject) -> None:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from federate.companions.holding import Hold
 from federate.companions.keys import Kind
 from federate.companions.steps import Blocked
+from federate.mirror.admission import PortClash
 from federate.mirror.refusal import Refusal
 from federate.mirror.render import RenderRules
 from federate.mirror.updates import Update
@@ -21,6 +22,7 @@ from federate.model.marks import MirrorRecord
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, uid_of
 from federate.model.pods import is_gated, node_name_of
 from federate.services.addresses import AddressDecision
+from federate.services.hubnames import UNLED, HubApi
 from federate.status.project import Addresses
 from federate.status.writing import HubWrite
 
@@ -102,6 +104,8 @@ class PodView:
     may name as they are."""
     held_since: datetime | None = None
     """Since when it is on its way; None where nothing is."""
+    port_clash: PortClash | None = None
+    """Which other pod has, or is about to have, a host port that a pod needs which is new here."""
     fail_wait_seconds: float = 0.0
     """How long the pod has to wait until it may fail, where refused pods do."""
     weakened_by: str = ""
@@ -116,6 +120,9 @@ class PodView:
     claim_names: Mapping[str, str] | None = field(default_factory=dict)
     """How a mirror that is to be judged must call the claims of the pod's volumes; None where one
     of them is not known (any more)."""
+    hub_api: HubApi | None = UNLED
+    """Where the names of the hub's API server lead in a mirror that is to be judged; None where
+    that is not known (any more)."""
     network_refusal: Blocked | None = None
     """Which NetworkPolicies of the hub keep the pod from being mirrored, where they may."""
     addresses: AddressDecision | None = None
@@ -166,6 +173,25 @@ class LookUpHubPod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpRival:
+    """Read another hub pod from the quorum: has it really the port that this one needs?"""
+
+    reason: str
+    rival: ObjectKey
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpRivalMirror:
+    """Read that one's mirror from the target: does it live, and have the port?"""
+
+    reason: str
+    mirror: ObjectKey
+    uid: str
+    """Of the other hub pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpMirror:
     """Read the mirror by its name, and list by hub pod uid: is it really not there?"""
 
@@ -200,7 +226,7 @@ class WriteHubPod:
     intent: MirrorRecord | None = None
     """The intent that the write records, where it is one."""
     fails: bool = False
-    """It lets a refused pod fail: the others of its owner wait from now on."""
+    """It lets a pod fail that gets no mirror: the others of its owner wait from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +296,8 @@ class DeleteHubPod:
 Step: TypeAlias = (
     Nothing
     | LookUpHubPod
+    | LookUpRival
+    | LookUpRivalMirror
     | LookUpMirror
     | LookUpAnchor
     | LookUpShared
@@ -291,7 +319,7 @@ def lane_of(step: Step) -> Lane:
             return lane
         case PrepareGround() | CreateMirror() | UngateMirror() | PatchMirror() | UpdateMirror():
             return Lane.SYNC
-        case LookUpShared():
+        case LookUpShared() | LookUpRival() | LookUpRivalMirror():
             return Lane.SYNC
         case LookUpAnchor() | DeleteMirror() | DeleteHubPod():
             return Lane.DELETE
@@ -307,6 +335,7 @@ def touches_target(step: Step) -> bool:
             LookUpMirror,
             LookUpAnchor,
             LookUpShared,
+            LookUpRivalMirror,
             PrepareGround,
             CreateMirror,
             UngateMirror,
@@ -333,5 +362,13 @@ def belongs(step: Step, lane: str, *, first: bool) -> bool:
         return step.lane != Lane.SYNC
     return not isinstance(
         step,
-        (PrepareGround, LookUpShared, CreateMirror, UngateMirror, PatchMirror, UpdateMirror),
+        (
+            LookUpRivalMirror,
+            PrepareGround,
+            LookUpShared,
+            CreateMirror,
+            UngateMirror,
+            PatchMirror,
+            UpdateMirror,
+        ),
     )

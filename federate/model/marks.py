@@ -73,6 +73,10 @@ TAKEN_UP_ANNOTATION = PREFIX + "taken-up"
 """Of a companion, how often another process put to use what it did not make; of a claim in the
 target, which claim of the hub its data was given on to. Either changes the version."""
 
+HUB_API_ANNOTATION = PREFIX + "hub-api"
+"""Of the EndpointSlice that leads to the hub's API server: the address of its Service, by which
+mirrors know it. Should that Service be deleted, whoever makes it anew asks for this one."""
+
 SHARED_LABEL = PREFIX + "shared"
 """Put by people of the target on a ConfigMap or Secret of theirs, `true`: hub pods may name it."""
 
@@ -257,8 +261,9 @@ class MirrorRecord:
 def record_of(hub_pod: JsonObject) -> MirrorRecord | None:
     """Read a hub pod's record; None where there is none, it is unreadable, or another pod's.
 
-    Whoever may annotate the pod can write it. So it decides nothing about other pods, nor about any
-    place in the target but where that very mirror stands (`companions.demand.has_mirror`).
+    Whoever may annotate the pod can write it. So it decides nothing about other pods (one that
+    needs its host port may wait for it: `mirror.admission`), nor about any place but where
+    that very mirror stands in the target (`companions.demand.has_mirror`).
     """
     text = annotations_of(hub_pod).get(RECORD_ANNOTATION)
     record = _parse_record(text) if text else None

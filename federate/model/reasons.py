@@ -30,6 +30,7 @@ class PodReason(StrEnum):
     UNINSTALLED = "Uninstalled"
     NODE_LEAVING = "NodeLeaving"
     NAME_TAKEN = "NameTaken"
+    NODE_PORTS = "NodePorts"
     MARKS_REMOVED = "MarksRemoved"
     MIRROR_OUT_OF_SIGHT = "MirrorOutOfSight"
     # not yet
@@ -60,6 +61,7 @@ class PodReason(StrEnum):
     UPDATE_REJECTED = "UpdateRejected"
     UPDATE_NOT_SUPPORTED = "UpdateNotSupported"
     TOKEN_OVERDUE = "TokenOverdue"  # noqa: S105 (a reason)
+    HUB_NAMES_MISSING = "HubNamesMissing"
     MIRROR_UNSCHEDULABLE = "MirrorUnschedulable"
     TARGET_HAS_NO_NODES = "TargetHasNoNodes"
     TARGET_LACKS_ROOM = "TargetLacksRoom"

@@ -49,6 +49,12 @@ SERVICEACCOUNTS = Resource(
     group_version="v1", plural="serviceaccounts", kind="ServiceAccount", namespaced=True
 )
 SERVICES = Resource(group_version="v1", plural="services", kind="Service", namespaced=True)
+ENDPOINT_SLICES = Resource(
+    group_version="discovery.k8s.io/v1",
+    plural="endpointslices",
+    kind="EndpointSlice",
+    namespaced=True,
+)
 CLAIMS = Resource(
     group_version="v1",
     plural="persistentvolumeclaims",

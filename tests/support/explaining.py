@@ -92,7 +92,7 @@ def node(*conditions: JsonDict, **fields: Any) -> JsonDict:
     ]
     return {
         "metadata": {"name": "edge", "annotations": {NODE_HUB_ANNOTATION: HUB}},
-        "spec": {},
+        "spec": {"taints": [{"key": TOLERATION["key"], "effect": "NoSchedule"}]},
         "status": {
             "allocatable": {"cpu": "8", "memory": "32Gi", "pods": "50"},
             "conditions": [*(c for c in well if c["type"] not in changed), *conditions],

@@ -160,7 +160,7 @@ async def test_c22_a_forged_record_opens_no_system_namespace() -> None:
 @virtual_time
 async def test_c31_a_forged_record_gets_no_token_issued() -> None:
     """For a pod that is refused nothing of its account goes to the target."""
-    advertised = Advertised(host="hub.example.org", port=6443)
+    advertised = Advertised(host="192.0.2.1", port=6443)
     world = AttackedWorld(
         companions=CompanionRules(identity=IdentityMode.HUB, advertised=advertised)
     )
@@ -263,6 +263,7 @@ READERS: Mapping[str, str] = {
     "federate/leave/drain.py": "whether the pod itself may be removed",
     "federate/leave/plan.py": "words for an operator",
     "federate/leave/survey.py": "more namespaces to look into, passed over where they are closed",
+    "federate/mirror/admission.py": "believes it where that very mirror lives; else others wait",
     "federate/mirror/plan.py": "the pod's own life; a mirror is made where the rules say",
     "federate/mirror/ports.py": "whose end counts for the pod itself",
     "federate/mirror/round.py": "reads of a pod by name; of anchors where federate ever was",

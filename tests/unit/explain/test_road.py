@@ -374,6 +374,19 @@ def test_a_pod_that_does_not_tolerate_virtual_nodes() -> None:
     )
 
 
+def test_a_pod_that_tolerates_nothing_where_a_virtual_node_has_no_taint() -> None:
+    """The scheduler's own words tell more than a taint that is not there."""
+    shy = (
+        unbound()
+        .with_spec(tolerations=[], nodeSelector={"zone": "x"})
+        .with_condition("PodScheduled", "False", message="0/2 nodes are available")
+    )
+    for taints in ([], [{"key": TOLERATION["key"], "effect": "PreferNoSchedule"}]):
+        bare = node(spec={"taints": taints})
+        road = road_of(facts(shy.build(), virtual_nodes=[node(), bare]))
+        assert "tolerate" not in " ".join((road.verdict, *road.todo))
+
+
 def test_a_pod_behind_scheduling_gates() -> None:
     gated = unbound().with_spec(schedulingGates=[{"name": "example.com/quota"}])
     road = road_of(facts(gated.build()))
@@ -711,6 +724,24 @@ def test_a_pod_that_has_ended() -> None:
     road = road_of(facts(web().succeeded().build(), node=led(node=node(AWAY))))
     assert (road.verdict, road.is_well) == ("it has ended: Succeeded", True)
     assert [station.id for station in road.stations] == ["pod", "bound", "node"]
+
+
+def test_a_pod_that_was_rejected() -> None:
+    """Another like it would be too: what is to be done is told, though it has ended."""
+    words = "Pod was rejected: Predicate NodePorts failed: TCP 80 is taken by another pod"
+    ended = web().with_status(phase="Failed", reason="NodePorts", message=words)
+    road = road_of(facts(ended.build()))
+    assert (road.verdict, road.is_well) == ("it has ended: Failed (NodePorts)", False)
+    assert lines(road)[0] == (
+        "stop pod: Failed: it has ended, and is never started again, made 5m ago "
+        f"(NodePorts: {words})"
+    )
+    assert road.todo == (
+        "give it another hostPort, or none, or bind it to no node by name: a scheduler finds one "
+        "that has the port",
+    )
+    lost = web().with_status(phase="Failed", reason="MirrorLost")
+    assert road_of(facts(lost.build())).todo == ()
 
 
 def test_a_pod_of_a_daemonset_that_is_taken_for_ready() -> None:
