@@ -117,6 +117,10 @@ class Life:
 # -- the stages of a life --------------------------------------------------------------------------
 
 
+DOOR = "hub-api"
+"""What leads to the hub's API server says of itself."""
+
+
 def service(name: str, port: int) -> Json:
     """Render one that follows."""
     return {
@@ -160,7 +164,19 @@ def has_begun(life: Life) -> bool:
     shown = [value(life, "ConfigMap", name) for name in ("settings", "more")]
     shown += [value(life, "Secret", name) for name in ("login", "key")]
     is_told = "KUBERNETES_SERVICE_HOST" in told(life)
-    return shown == ["one", "one", CANARY, CANARY] and is_told and ports(life) == [80, 80]
+    is_there = shown == ["one", "one", CANARY, CANARY] and ports(life) == [80, 80]
+    return is_there and is_told and is_led(life)
+
+
+def is_led(life: Life) -> bool:
+    """The names of the hub's API server lead there: one Service, as the mirror says."""
+    space, found = life.space, []
+    for kind in ("Service", "EndpointSlice"):
+        found += space.target.list(kind, space.target_namespace, labels=f"{COMPANION_LABEL}={DOOR}")
+    if len(found) != 2:
+        return False
+    addresses = {alias["ip"] for each in space.mirrors() for alias in each["spec"]["hostAliases"]}
+    return addresses == {found[0]["spec"]["clusterIP"]}
 
 
 def change(life: Life) -> None:
@@ -234,6 +250,7 @@ class Stage:
 
 
 LISTING = "/api/v1/pods"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/[^/]+/endpointslices"
 STAGES = (
     Stage(
         name="begins",
@@ -241,7 +258,7 @@ STAGES = (
         is_settled=has_begun,
         concerns={
             "hub": "(configmaps|secrets|serviceaccounts|services)/.*",
-            "target": "(configmaps|secrets|services)(/.*)?",
+            "target": f"(configmaps|secrets|services)(/.*)?|{SLICES}(/.*)?",
         },
     ),
     Stage(
@@ -312,13 +329,16 @@ def told(life: Life) -> Json:
 
 
 def marked(life: Life) -> list[Json]:
-    """List what stands in the target with the marks of something that comes along."""
+    """List what stands in the target with the marks of something that comes along.
+
+    Not what leads to the hub's API server: it stays there, as the anchor does.
+    """
     found = [
         {**each, "kind": kind}  # in lists objects do not tell it
         for kind in ("ConfigMap", "Secret", "Service")
         for each in life.space.target.list(kind, life.space.target_namespace)
     ]
-    return [each for each in found if COMPANION_LABEL in labels_of(each)]
+    return [each for each in found if labels_of(each).get(COMPANION_LABEL, DOOR) != DOOR]
 
 
 def left(life: Life, *names: str) -> list[str]:
@@ -375,7 +395,8 @@ def _bodies(life: Life, stage: Stage, line: str) -> list[str]:
         return [""]
     names = [name_of(each) for each in marked(life) if each["kind"] == made]
     if made == "Service":
-        return [f'"name": ?"{name}"' for name in names]
+        doors = [f"{DOOR}-[a-z2-7]{{16}}"] if stage is STAGES[0] else []
+        return [f'"name": ?"{name}"' for name in (*names, *doors)]
     return [f'"name": ?"{UNIQUE.sub("", name)}[a-z2-7]{{16}}"' for name in names]
 
 
@@ -516,7 +537,7 @@ def configuration(node: str, hub: FaultProxy, target: FaultProxy) -> Json:
         "nodeName": node,
         "target": {"kubeconfig": str(target.kubeconfig)},
         "identity": "hub",
-        "hubAddress": "hub.example.org:6443",
+        "hubAddress": "192.0.2.1:6443",
         "tokenRenewal": RENEWED_AT,
         "services": "all",
     }

@@ -41,6 +41,13 @@ ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 OWN = "/given/tokens"
 MOUNT = {"name": "tokens", "mountPath": OWN, "readOnly": True}
 
+NAMES = (
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+"""By which programs dial the API server of their cluster, at port 443."""
+
 LIFE_SECONDS = 600
 """As short as API servers let a token's life be."""
 SOON = 0.02
@@ -164,6 +171,8 @@ def start_others(twins: Twins) -> None:
     twins.create("unlinked", **linked(), enableServiceLinks=False)
     for kind, name in ((configmap, HOUSE), (secret, HOUSE), (secret, "private")):
         space.create(kind(name, {"word": "the hub's"}))
+    callers = [by_name(space.namespace, number) for number in range(len(NAMES))]
+    twins.create("caller", **account(initContainers=callers))
     space.create(pod("visitor", pod_spec(GUESTS, **visiting(space))))
     space.create(pod("silent", pod_spec(GUESTS, **quiet(containers=[showing(ACCOUNT)]))))
 
@@ -176,9 +185,47 @@ def test_the_hub_knows_the_pod_by_its_own_account(twins: Twins, name: str) -> No
     assert_reader(there, f"{twins.space.namespace}:robot")
 
 
-def answers(twins: Twins, hub_pod: Json) -> list[str] | None:
+@pytest.mark.parametrize("number", range(len(NAMES)), ids=NAMES)
+def test_the_names_of_the_api_server_are_the_hubs(twins: Twins, number: int) -> None:
+    """Who dials a name at port 443 meets the hub's API server, by its certificate and its words."""
+    asking = named(number)
+    here, there = twins.wait(
+        "caller", "were answered", lambda one: answers(twins, one, container=asking)
+    )
+    assert there == here
+    assert_reader(there, f"{twins.space.namespace}:robot")
+
+
+def test_the_way_to_the_hub_is_one_service_of_the_target(twins: Twins) -> None:
+    """Marked and owned as all that federate makes there; mirrors carry its address."""
+    space = twins.space
+    mirror = space.read_mirror(twins.names("caller")[1])
+    [door] = space.target.list(
+        "Service", space.target_namespace, labels="federate.dev/companion=hub-api"
+    )
+    assert [alias["ip"] for alias in mirror["spec"]["hostAliases"]] == [door["spec"]["clusterIP"]]
+    [owner] = door["metadata"]["ownerReferences"]
+    [mirrors_owner] = mirror["metadata"]["ownerReferences"]
+    assert owner["uid"] == mirrors_owner["uid"]
+
+
+def named(number: int) -> str:
+    """Name the container that asks by one of the names."""
+    return f"asking-{number}"
+
+
+def by_name(namespace: str, number: int) -> Json:
+    """Render a container that asks what it may see of the API server that has this name."""
+    told = [
+        literal("KUBERNETES_SERVICE_HOST", NAMES[number]),
+        literal("KUBERNETES_SERVICE_PORT", "443"),
+    ]
+    return {**asking_about(namespace), "name": named(number), "env": told}
+
+
+def answers(twins: Twins, hub_pod: Json, *, container: str = "asking") -> list[str] | None:
     """Return what the API server answered, once it did."""
-    lines = twins.in_words(hub_pod, logs(twins.desk.hub, name_of(hub_pod), "asking"))
+    lines = twins.in_words(hub_pod, logs(twins.desk.hub, name_of(hub_pod), container))
     return lines if len(lines) == 2 else None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
@@ -27,7 +27,9 @@ from federate.check.connection import (
 )
 from federate.check.findings import Finding, FindingId, StepResult
 from federate.check.hubaddress import (
+    API_NAME,
     judge_hub_address,
+    judge_hub_names,
     judge_no_authorities,
     place_of,
 )
@@ -62,11 +64,13 @@ from federate.check.workloads import (
     judge_budgets,
     judge_daemonsets,
     judge_services,
+    judge_taints,
     judge_target_namespaces,
 )
 from federate.cluster.port import ClusterPort
 from federate.cluster.sessions import Access
 from federate.cluster.upstream import Reply, UpstreamCall
+from federate.companions.environment import Advertised
 from federate.companions.rules import IdentityMode
 from federate.errors import (
     ClusterError,
@@ -95,10 +99,12 @@ from federate.model.resources import (
     PODS,
     SERVICES,
 )
+from federate.model.taints import Taint, taints_of_virtual_node
 from federate.node.capacity import CapacityRules
 from federate.node.daemonsets import NodeTraits, traits_of
 from federate.runtime.identity import describe_holder
 from federate.runtime.settings import Settings, TargetSettings
+from federate.services.hubnames import ThroughDoor, way_to
 from federate.services.ranges import Ranges, ranges_of
 
 STEP_SECONDS = 30.0
@@ -342,10 +348,11 @@ class _HubCheck(_End):
         name = target.name
         node = await readers.read_object(self._client, NODES, ObjectKey("", name))
         self.known.nodes[name] = node
+        open_to_all = judge_taints(name, _taints(target))
         if node is None:
-            return "free", ()
+            return "free", open_to_all
         found = judge_node(identities_of(self._settings, target, hub=self.known))
-        return ("" if found else "registered by federate"), found
+        return ("" if found else "registered by federate"), (*found, *open_to_all)
 
     async def _leader(self, target: TargetSettings) -> Answer:
         namespace = self._settings.leader_lease_namespace
@@ -383,6 +390,10 @@ class _HubCheck(_End):
             return "", (judge_no_authorities(target_name=target.name),)
         way = await walk(access, where="the configuration", now=self._now)
         found = judge_hub_address(way, target_name=target.name)
+        if not found:
+            named = replace(access, server_hostname=API_NAME)
+            way = await walk(named, where="the configuration", now=self._now)
+            found = judge_hub_names(way, target_name=target.name)
         return ("" if found else f"{place_of(advertised)} answers as the hub"), found
 
     async def _storage(self) -> Answer:
@@ -409,9 +420,8 @@ class _HubCheck(_End):
             return traits_of(node)
         return expected_traits(
             target.name,
-            taint_value=target.taint_value,
             labels=target.labels,
-            taints=target.taints,
+            taints=_taints(target),
         )
 
     async def _addresses(self) -> Answer:
@@ -468,6 +478,7 @@ class _TargetCheck(_End):
             namespaces=self.target.namespaces,
             capacity=self.target.capacity,
             target_account=self.target.companions.target_account,
+            has_door=has_door(self.target.companions.advertised),
             features=features_of(self.target, is_confined=bool(self._confined_to)),
         )
         return await self._rights(around)
@@ -533,6 +544,12 @@ class _TargetCheck(_End):
         return self.known.ranges.say(), ()
 
 
+def _taints(target: TargetSettings) -> tuple[Taint, ...]:
+    return taints_of_virtual_node(
+        value=target.taint_value, effect=target.taint_effect, more=target.taints
+    )
+
+
 def _bind(
     step: Callable[[TargetSettings], Awaitable[Answer]], target: TargetSettings
 ) -> Callable[[], Awaitable[Answer]]:
@@ -557,6 +574,11 @@ def features_of(*targets: TargetSettings, is_confined: bool) -> frozenset[Featur
     for feature, is_used in used.items():
         (found.add if is_used else found.discard)(feature)
     return frozenset(found)
+
+
+def has_door(advertised: Advertised | None) -> bool:
+    """Tell whether a Service of the target leads to the hub's API server."""
+    return advertised is not None and isinstance(way_to(advertised), ThroughDoor)
 
 
 def identities_of(

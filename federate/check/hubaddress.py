@@ -10,6 +10,9 @@ from federate.check.connection import Leg, WayFacts, is_loopback
 from federate.check.findings import Finding, FindingId
 from federate.companions.environment import Advertised
 
+API_NAME = "kubernetes.default.svc"
+"""By which most programs dial the API server of their cluster."""
+
 
 def place_of(advertised: Advertised) -> str:
     """Write host and port as in a URL."""
@@ -61,3 +64,20 @@ def judge_hub_address(way: WayFacts, *, target_name: str) -> tuple[Finding, ...]
                     f"https://{place}/version",
                 ),
             )
+
+
+def judge_hub_names(way: WayFacts, *, target_name: str) -> tuple[Finding, ...]:
+    """Judge what was met at the address by whoever expects it to be called `API_NAME`."""
+    if way.failed is not Leg.TLS:
+        return ()
+    place = way.server.removeprefix("https://")
+    return (
+        Finding(
+            id=FindingId.HUB_NAMES_NOT_BELIEVED,
+            what=f"programs in pods of {target_name} that dial {API_NAME} would not believe "
+            f"{place}, where that name leads: {way.error}",
+            fix=f"add {API_NAME} to the certificate of the hub's API server, where every cluster "
+            "has it by default (kubeadm: apiServer.certSANs; K3s: --tls-san); a load balancer that "
+            "goes by the name in the TLS handshake must know it, too",
+        ),
+    )

@@ -24,6 +24,7 @@ from federate.model.resources import (
     CONFIGMAPS,
     CORE_EVENTS,
     DAEMONSETS,
+    ENDPOINT_SLICES,
     EVENTS,
     LEASES,
     NAMESPACES,
@@ -135,6 +136,7 @@ class Needed(StrEnum):
     AGGREGATE = "capacity aggregate"
     QUOTA = "capacity quota"
     TARGET_ACCOUNT = "identity target"
+    HUB_DOOR = "unless hubAddress is an IP address with port 443"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +194,8 @@ class Circumstances:
     target_account: str | None = None
     """The account that mirrors run as with identity `target`; "": another identity, None: not
     known."""
+    has_door: bool = True
+    """Whether a Service of the target leads to the hub's API server, with identity `hub`."""
     features: frozenset[Feature] = field(default_factory=frozenset)
 
     @property
@@ -224,6 +228,7 @@ def circumstances_of(
     capacity: CapacityRules,
     leader_lease_namespace: str = SYSTEM_NAMESPACE,
     target_account: str | None = None,
+    has_door: bool = True,
     features: frozenset[Feature] | None = None,
 ) -> Circumstances:
     """Return what a target's settings mean for the rights of one side."""
@@ -238,6 +243,7 @@ def circumstances_of(
         quota_name=quota.name if quota else "",
         leader_lease_namespace=leader_lease_namespace,
         target_account=target_account,
+        has_door=has_door,
         features=usual_features(is_confined=bool(given)) if features is None else features,
     )
 
@@ -638,6 +644,11 @@ HUB_ROWS = (
     ),
 )
 
+_UNLED = (
+    "pods start all the same, and kubernetes.default.svc is the target's API server in them: "
+    "HubNamesMissing"
+)
+
 TARGET_ROWS = (
     _target(
         "get list watch create patch delete",
@@ -798,6 +809,25 @@ TARGET_ROWS = (
         feature=Feature.SERVICES,
         why="the Services that follow the hub's, by their names and federate's marks",
         without="none follows: ServiceNotFollowed",
+    ),
+    _target(
+        "get list create patch delete",
+        SERVICES,
+        place=Place.MIRRORS,
+        needed=Needed.HUB_DOOR,
+        feature=Feature.POD_IDENTITY,
+        why="one Service in each namespace, so that kubernetes.default.svc is the hub's API server "
+        "in pods from there",
+        without=_UNLED,
+    ),
+    _target(
+        "get create patch delete",
+        ENDPOINT_SLICES,
+        place=Place.MIRRORS,
+        needed=Needed.HUB_DOOR,
+        feature=Feature.POD_IDENTITY,
+        why="where that Service leads: to `hubAddress`",
+        without=_UNLED,
     ),
     _target(
         "list delete",
@@ -978,6 +1008,7 @@ def _is_needed(row: Row, around: Circumstances) -> bool:
         Needed.AGGREGATE: around.capacity is CapacityMode.AGGREGATE,
         Needed.QUOTA: around.capacity is CapacityMode.QUOTA,
         Needed.TARGET_ACCOUNT: around.target_account != "",
+        Needed.HUB_DOOR: around.has_door,
     }
     is_used = row.feature is None or row.feature in around.features
     return is_used and is_so[row.needed]

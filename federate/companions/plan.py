@@ -250,7 +250,7 @@ def companion_patch(kind: Kind, wanted: JsonObject, companion: JsonObject) -> Pa
             body[field] = values
     if wanted.get("immutable") and not companion.get("immutable"):
         body["immutable"] = True
-    metadata = _metadata_changes(wanted, companion)
+    metadata = metadata_changes(wanted, companion)
     if not body and not metadata:
         return None
     metadata["uid"] = uid_of(companion)
@@ -263,7 +263,7 @@ def _exact(wanted: JsonObject, there: JsonObject) -> dict[str, Any]:
     return {**changed, **{key: None for key in there if key not in wanted}}
 
 
-def _metadata_changes(wanted: JsonObject, companion: JsonObject) -> JsonDict:
+def metadata_changes(wanted: JsonObject, companion: JsonObject) -> JsonDict:
     """Restore our marks and our owner; whatever else stands there is somebody's, and stays."""
     changes: JsonDict = {}
     for name, of in (("labels", labels_of), ("annotations", annotations_of)):

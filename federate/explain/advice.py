@@ -39,6 +39,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "federate.dev/reinstall={place}",
         PodReason.NODE_LEAVING: "nothing where the node is to be left; else call it off as the "
         "message says",
+        PodReason.NODE_PORTS: "give it another hostPort, or none, or bind it to no node by name: "
+        "a scheduler finds one that has the port",
         PodReason.NAME_TAKEN: "remove or rename what has the name in {target} (in namespace "
         "{place} there), or rename the pod",
         PodReason.MARKS_REMOVED: "let federate.dev/ keys pass in {target}; an admission webhook or "
@@ -77,6 +79,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         PodReason.UPDATE_REJECTED: "do in {target} what the words say, or take the change back",
         PodReason.UPDATE_NOT_SUPPORTED: "upgrade {target}, or replace the pod",
         PodReason.TOKEN_OVERDUE: "see federate's log: hub or target do not answer, or refuse",
+        PodReason.HUB_NAMES_MISSING: "do in {target} what the message says (rights: federate rbac "
+        "--side target --with pod-identity), then restart the pod",
         PodReason.MIRROR_UNSCHEDULABLE: "do as the words of {target}'s scheduler say: ask for "
         "less, or have nodes, taints or room changed. In {target}: kubectl describe nodes",
         PodReason.DELETED_IN_TARGET: "nothing: its owner replaces it",

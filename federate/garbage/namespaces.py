@@ -2,8 +2,9 @@
 
 A namespace goes only if all of this is so: it carries this hub's mark, its hub namespace is gone
 (a direct read says so), no other virtual node has an anchor there, and *nothing* is left in it, of
-any kind the target serves, but what Kubernetes itself puts into every namespace, and what federate
-keeps record by: its anchor, and the entries of Secrets (which count themselves).
+any kind the target serves, but what Kubernetes itself puts into every namespace, what federate
+keeps record by, its anchor and the entries of Secrets (which count themselves), and the door to the
+hub's API server, which stands as long as the anchor.
 What cannot be read counts as being there; and what another cluster says than the one on record
 counts for nothing (C5).
 """
@@ -32,6 +33,7 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.resources import NAMESPACES, PODS, Resource
+from federate.services.door import is_door
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -151,17 +153,17 @@ class NamespaceKeeper:
             listing = await self._target.list(resource, namespace=namespace, metadata_only=True)
             for item in listing.items:
                 name = key_of(item).name
-                if (resource.kind, name) not in _MADE_BY_KUBERNETES and not self._is_record(item):
+                if (resource.kind, name) not in _MADE_BY_KUBERNETES and not self._goes_along(item):
                     return f"{resource.kind} {name}"
         return ""
 
-    def _is_record(self, obj: JsonObject) -> bool:
-        """Tell an anchor, or an entry, which says that there may be a Secret.
+    def _goes_along(self, obj: JsonObject) -> bool:
+        """Tell an anchor, an entry, which says that there may be a Secret, or a door.
 
         By the marks, not by the name alone: a stranger may have taken the name.
         """
         is_anchor = key_of(obj).name == anchor_name(self._scope) and self._scope.owns(obj)
-        return is_anchor or is_entry(self._scope, obj)
+        return is_anchor or is_entry(self._scope, obj) or is_door(self._scope, obj)
 
     async def _listable_resources(self) -> list[Resource]:
         """Ask the target for every namespaced kind it serves, in whatever version."""

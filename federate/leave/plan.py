@@ -136,7 +136,7 @@ def describe(found: Found, *, target_name: str) -> list[str]:
         lines.append(f"  {counts} in {target_name}, which came along with pods, removed")
     if found.services:
         services = _count(len(found.services), "Service")
-        lines.append(f"  {services} in {target_name}, which followed the hub's, removed")
+        lines.append(f"  {services} in {target_name}, made for the hub's pods, removed")
     if found.namespaces:
         lines.append(f"  its namespaces in {target_name}: {listed(found.namespaces)}")
         lines.append("  (removed where federate made them and nothing is left in them)")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from federate.cluster.reflector import Reflector
 from federate.cluster.store import Change
 from federate.companions.consents import Consents, Shared
+from federate.companions.environment import Advertised
 from federate.companions.holding import Hold, joined
 from federate.companions.identity import IdentityRules
 from federate.companions.issuer import EventPort, HubServices, Issuer
@@ -61,6 +62,12 @@ def identity_rules(scope: Scope, rules: CompanionRules) -> IdentityRules:
         advertised=rules.advertised,
         target_account=rules.target_account,
     )
+
+
+def advertised_to_pods(rules: CompanionRules) -> Advertised | None:
+    """Return where pods reach the hub's API server, where they speak to it as themselves."""
+    is_hub = rules.identity is IdentityMode.HUB and rules.are_made
+    return rules.advertised if is_hub else None
 
 
 def with_companions(render: RenderRules, scope: Scope, rules: CompanionRules) -> RenderRules:

@@ -47,6 +47,7 @@ from federate.mirror.ports import (
 from federate.mirror.reconciler import PodReconciler
 from federate.mirror.refusal import refusal_of
 from federate.mirror.steps import Lane, PlanRules
+from federate.model.hostports import HOST_PORT_INDEX, host_port_index
 from federate.model.marks import COMPANION_LABEL, Scope, origin_of, record_of
 from federate.model.naming import (
     SYSTEM_NAMESPACES,
@@ -65,12 +66,19 @@ from federate.model.objects import (
     labels_of,
     uid_of,
 )
-from federate.model.pods import node_name_of
+from federate.model.pods import is_terminal, node_name_of
 from federate.model.resources import CONFIGMAPS, PODS, Resource
 from federate.node.anchors import NodeAnchors, is_identity
 from federate.policy.level import level_of
+from federate.policy.turns import FailingTurns
 from federate.policy.verdict import runs_namespace, travelling_pod
-from federate.runtime.companions import Comers, CompanionGround, build_comers, with_companions
+from federate.runtime.companions import (
+    Comers,
+    CompanionGround,
+    advertised_to_pods,
+    build_comers,
+    with_companions,
+)
 from federate.runtime.lags import PodLags
 from federate.runtime.together import run_together
 from federate.services.addressing import AddressPorts
@@ -312,10 +320,13 @@ class Mirroring:
             on_orphan_deleted=ports.orphan_deleted,
             leaving=ports.leaving,
             orphan_bound=self._delete_bound(),
+            turns=FailingTurns(timing.clock),
             hold=self._hold,
             shared=lambda hub_pod, namespace: self.comers.shared(hub_pod, namespace),
             claim_names=lambda hub_pod, namespace: self.claims.names(hub_pod, namespace),
             claim_words=lambda hub_pod: self.claims.words(hub_pod),
+            hub_api=lambda namespace: self.network.hub_api(namespace),
+            mirror_made=lambda hub_pod, namespace: self.network.on_made(hub_pod, namespace),
             network_refusal=lambda hub_pod: self.network.refusal(hub_pod),
             addresses=lambda: self.network.decision,
         )
@@ -413,6 +424,7 @@ class Mirroring:
                 random=timing.random,
             ),
             services=self.services,
+            advertised=advertised_to_pods(self._rules.companions),
         )
 
     async def _read_target_ranges(self) -> RangeSources:
@@ -444,10 +456,11 @@ class Mirroring:
 
     def _hold(self, hub_pod: JsonObject, target_namespace: str) -> Hold | None:
         is_asked = self._rules.companions.are_made  # else who names one is refused
-        return joined(
+        brought = joined(
             self.comers.hold(hub_pod, target_namespace) if is_asked else None,
             self.claims.hold(hub_pod, target_namespace),
         )
+        return joined(brought, self.network.hold(hub_pod, target_namespace))
 
     def _target_namespace(self, hub_pod: JsonObject) -> str | None:
         """Say where the companions of a hub pod stand; nowhere, where none are brought."""
@@ -533,6 +546,7 @@ class Mirroring:
         self.comers.on_hub_pod(change)
         self.claims.on_hub_pod(change)
         self.network.on_hub_pod(change)
+        self._wake_rivals(change)
         self.queue.add(*self.pods.on_hub_pod(change))
 
     def _note_mirror(self, change: Change) -> None:
@@ -646,6 +660,18 @@ class Mirroring:
             self.comers.on_hub_pod(change)
             self.claims.on_hub_pod(change)
             self.network.on_hub_pod(change)
+            self._wake_rivals(change)
+
+    def _wake_rivals(self, change: Change) -> None:
+        """A pod that has ended gives its host ports back to those that wait for one."""
+        new = change.new
+        old = change.old if new is None or is_terminal(new) else None
+        if old is None:
+            return
+        for place in host_port_index(old):
+            for key in self.hub_pods.keys_by_index(HOST_PORT_INDEX, place):
+                if key != change.key:
+                    self.enqueue(key)
 
     def _hub_version(self, key: ObjectKey) -> str:
         hub_pod = self.hub_pods.glance(key)
@@ -709,7 +735,10 @@ class Mirroring:
 
 def store_of_hub_pods() -> Store:
     """Build the store of the virtual node's hub pods."""
-    return Store(indexers={RECORDED_INDEX: _recorded_namespace}, shelf=Shelf(packs=True))
+    return Store(
+        indexers={RECORDED_INDEX: _recorded_namespace, HOST_PORT_INDEX: host_port_index},
+        shelf=Shelf(packs=True),
+    )
 
 
 def store_of_mirrors() -> Store:

@@ -41,6 +41,7 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.patch.document import MERGE, PatchBody
+from federate.services.door import is_door_name
 from federate.services.rules import FollowMode
 from federate.services.selecting import EXTERNAL_NAME
 
@@ -78,9 +79,12 @@ def is_followed(service: JsonObject, mode: FollowMode) -> bool:
     """Tell whether a Service of the hub is made in the target, where its namespace has pods.
 
     One without a selector has endpoints that somebody wrote by hand; they mean nothing there. One
-    that federate made itself (the hub may be a target, too) is never followed.
+    that federate made itself (the hub may be a target, too) is never followed, nor one that would
+    take the name of a door.
     """
     labels, spec = labels_of(service), spec_of(service)
+    if is_door_name(key_of(service).name):
+        return False
     if COMPANION_LABEL in labels or not spec.get("selector") or spec.get("type") == EXTERNAL_NAME:
         return False
     match mode:

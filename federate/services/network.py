@@ -11,12 +11,16 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 
 from federate.cluster.store import Change
+from federate.companions.environment import Advertised
+from federate.companions.holding import Hold
 from federate.companions.steps import Blocked
 from federate.model.objects import JsonObject, ObjectKey, key_of
 from federate.model.reasons import PodReason
 from federate.model.resources import NETWORK_POLICIES, SERVICES
 from federate.services.addresses import AddressDecision, Showing
 from federate.services.addressing import Addressing, AddressPorts
+from federate.services.doors import Doors
+from federate.services.hubnames import UNLED, HubApi, way_to
 from federate.services.policies import (
     policies_of,
     policy_refusal,
@@ -58,8 +62,12 @@ class Network:
         addresses: AddressPorts,
         *,
         services: HubObjects,
+        advertised: Advertised | None = None,
     ) -> None:
-        """`services` are run by the caller, where `reads_services` or anybody else needs them."""
+        """`services` are run by the caller, where `reads_services` or anybody else needs them.
+
+        `advertised` is given where pods speak to the hub's API server as themselves.
+        """
         self._rules = rules
         self._ports = ports
         self.population = Population()
@@ -76,6 +84,11 @@ class Network:
             self.follower = Follower(
                 ports, mode=rules.follow, population=self.population, services=self.services
             )
+        self.doors: Doors | None = None
+        if advertised is not None:
+            way = way_to(advertised)
+            if way is not None:
+                self.doors = Doors(way, ports, population=self.population)
         self._service_teller = SelectionTeller(
             self.services,
             selects=service_selects,
@@ -110,16 +123,35 @@ class Network:
             self._look_at(change.key.namespace)
         if self.follower is not None:
             self.follower.on_move(move)
+        if self.doors is not None:
+            self.doors.on_move(move)
 
     def on_anchor(self, change: Change) -> None:
         """Take note of an anchor."""
         if self.follower is not None:
             self.follower.on_anchor(change)
+        if self.doors is not None:
+            self.doors.on_anchor(change)
 
     def wake_all(self) -> None:
         """The target is back, or an operator spoke."""
         if self.follower is not None:
             self.follower.wake_all()
+        if self.doors is not None:
+            self.doors.wake_all()
+
+    def hold(self, hub_pod: JsonObject, target_namespace: str) -> Hold | None:
+        """Say what of the network a mirror is to wait for; None: it may be made."""
+        return self.doors.hold(hub_pod, target_namespace) if self.doors is not None else None
+
+    def on_made(self, hub_pod: JsonObject, target_namespace: str) -> None:
+        """Take note that a pod got its mirror."""
+        if self.doors is not None:
+            self.doors.on_made(hub_pod, target_namespace)
+
+    def hub_api(self, target_namespace: str) -> HubApi | None:
+        """Say where the names of the hub's API server lead; None: not known, see `hold`."""
+        return self.doors.api(target_namespace) if self.doors is not None else UNLED
 
     def refusal(self, hub_pod: JsonObject) -> Blocked | None:
         """Say which policies of the hub keep a pod from being mirrored; None where none does.
@@ -212,7 +244,9 @@ class Network:
             parts["hub-network-policies"] = self.policies.run
             parts["policies-told"] = self._policy_teller.run
             parts["policies-known"] = self._wake_when_known
-        return {**parts, **(self.follower.parts() if self.follower is not None else {})}
+        for more in (self.follower, self.doors):
+            parts |= more.parts() if more is not None else {}
+        return parts
 
     @property
     def _may_hide(self) -> bool:

@@ -4,6 +4,9 @@
     on_hub_pod(change), on_anchor(change)      who lives where; what owns things there
     wake_all()                                 the target is back
     refusal(hub_pod) -> Blocked | None         asked before a mirror is made; cheap
+    hold(hub_pod, namespace) -> Hold | None    the same: whether it is to wait
+    hub_api(namespace) -> HubApi | None        where names of the hub's API server lead
+    on_made(hub_pod, namespace)                it has its mirror
     decision -> AddressDecision                which addresses hub pods show, and why
     parts() -> Mapping[str, Callable]          what runs beside: each until cancelled
     reads_services                             whether the watch of the hub's Services must run
@@ -12,6 +15,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -24,6 +29,13 @@ from federate.flow.ratebound import RateBound
 from federate.model.marks import Scope
 from federate.model.objects import JsonObject, ObjectKey
 from federate.model.resources import Resource
+
+
+async def resolve_host(host: str) -> tuple[str, ...]:
+    """Ask the DNS of where federate runs."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return tuple(str(address[0]) for *_, address in found)
 
 
 class GroundPort(Protocol):
@@ -85,3 +97,5 @@ class ServicePorts:
     clock: Callable[[], float]
     """Monotonic, and as fast as the event loop's."""
     random: Random
+    resolve: Callable[[str], Awaitable[tuple[str, ...]]] = resolve_host
+    """Return the addresses of a host by its name, as they are now; raises OSError."""

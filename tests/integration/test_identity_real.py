@@ -31,6 +31,7 @@ from federate.model.resources import (
     SERVICES,
     TOKEN_REVIEWS,
 )
+from federate.services.door import door_name
 from tests.integration.test_reconciler_real import world_of
 from tests.support.issuestage import decoded, token_volume
 from tests.support.realworld import RealWorld
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.integration
 
 SECONDS = 60.0
 RULES = CompanionRules(
-    identity=IdentityMode.HUB, advertised=Advertised(host="hub.example.org", port=6443)
+    identity=IdentityMode.HUB, advertised=Advertised(host="192.0.2.1", port=6443)
 )
 OFTEN = replace(RULES, renew_share=0.005)
 """Of the shortest life, ten minutes: every three seconds."""
@@ -147,12 +148,18 @@ async def test_the_hub_takes_the_tokens_for_what_was_asked(
         [container] = spec["containers"]
         assert [mount["mountPath"] for mount in container["volumeMounts"]] == [TOKEN_PATH]
         assert spec["automountServiceAccountToken"] is False
+        door = await world.target.get(
+            SERVICES, ObjectKey(world.target_namespace, door_name(world.scope))
+        )
+        [alias] = spec["hostAliases"]
+        assert alias["ip"] == door["spec"]["clusterIP"]
+        assert "kubernetes.default.svc" in alias["hostnames"]
         told = await world.target.get(
             CONFIGMAPS,
             ObjectKey(world.target_namespace, container["envFrom"][0]["configMapRef"]["name"]),
         )
         assert told["data"]["DB_SERVICE_HOST"] == address["clusterIP"]
-        assert told["data"]["KUBERNETES_SERVICE_HOST"] == "hub.example.org"
+        assert told["data"]["KUBERNETES_SERVICE_HOST"] == "192.0.2.1"
 
         await world.hub.delete(PODS, world.key("web"), uid=uid_of(pod), grace_seconds=0)
         await gone(world.target, world, pod)

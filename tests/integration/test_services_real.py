@@ -18,6 +18,7 @@ from e2e.testbed.local import LocalCluster
 from federate.cluster.client import ClusterClient
 from federate.cluster.connect import connect
 from federate.cluster.store import Change
+from federate.companions.environment import Advertised
 from federate.companions.steps import Ground
 from federate.errors import NotFound
 from federate.flow.ratebound import RateBound
@@ -146,35 +147,42 @@ class Pair:
             return await self.target.get(SERVICES, ObjectKey(self.there, name))
         return None
 
-    def network(self, scope: Scope, ground: Anchored, told: Told) -> Network:
+    def ports(
+        self, scope: Scope, ground: Anchored, told: Told, *, is_leaving: bool = True
+    ) -> ServicePorts:
+        """What a virtual node acts through; one that is left lets nothing linger."""
+        loop = asyncio.get_running_loop()
+        return ServicePorts(
+            scope=scope,
+            target_name="edge-1",
+            hub=self.hub,
+            target=self.target,
+            ground=ground,
+            events=told,
+            target_namespace=lambda name: self.there if name == self.namespace else None,
+            watched=lambda: ("",),
+            wake=lambda _key: None,
+            admit=lambda: None,
+            target_reachable=lambda: True,
+            leaving=lambda: is_leaving,
+            confirm_hub=agreed,
+            confirm_target=agreed,
+            fence=lambda: None,
+            fence_target=lambda: None,
+            delete_bound=RateBound(per_second=50.0, burst=100, clock=loop.time),
+            clock=loop.time,
+            random=random.Random(1),
+        )
+
+    def network(self, ports: ServicePorts, advertised: Advertised | None = None) -> Network:
         loop, chance = asyncio.get_running_loop(), random.Random(1)
         return Network(
             RULES,
-            ServicePorts(
-                scope=scope,
-                target_name="edge-1",
-                hub=self.hub,
-                target=self.target,
-                ground=ground,
-                events=told,
-                target_namespace=lambda name: self.there if name == self.namespace else None,
-                watched=lambda: ("",),
-                wake=lambda _key: None,
-                admit=lambda: None,
-                target_reachable=lambda: True,
-                leaving=lambda: True,  # nothing lingers
-                confirm_hub=agreed,
-                confirm_target=agreed,
-                fence=lambda: None,
-                fence_target=lambda: None,
-                delete_bound=RateBound(per_second=50.0, burst=100, clock=loop.time),
-                clock=loop.time,
-                random=chance,
-            ),
+            ports,
             AddressPorts(
                 read_hub=partial(read_range_sources, self.hub),
                 read_target=partial(read_range_sources, self.target),
-                node_name=scope.node_name,
+                node_name=ports.scope.node_name,
                 target_name="edge-1",
                 target_identity=lambda: "",
                 target_reachable=lambda: True,
@@ -183,6 +191,7 @@ class Pair:
                 random=chance,
             ),
             services=hub_services(self.hub, clock=loop.time, random=chance),
+            advertised=advertised,
         )
 
 
@@ -249,7 +258,7 @@ async def test_c33_a_service_follows_every_change_of_its_original(
     async with pair_of(light_hub, light_target) as pair:
         scope, told = pair.scope(), Told()
         ground = Anchored({pair.there: await pair.anchor(scope)})
-        network = pair.network(scope, ground, told)
+        network = pair.network(pair.ports(scope, ground, told))
         await pair.give()
         pod = await pair.pod("a", scope)
         async with running(network):
@@ -309,7 +318,7 @@ async def test_a_service_made_anew_as_a_headless_one_is_made_anew_in_the_target(
     async with pair_of(light_hub, light_target) as pair:
         scope = pair.scope()
         ground = Anchored({pair.there: await pair.anchor(scope)})
-        network = pair.network(scope, ground, Told())
+        network = pair.network(pair.ports(scope, ground, Told()))
         await pair.give()
         key = ObjectKey(pair.namespace, "a")
         pod = await pair.pod("a", scope)
@@ -342,7 +351,7 @@ async def test_two_virtual_nodes_share_a_service_and_the_last_one_takes_it_along
         for node in ("one", "two"):
             scope = pair.scope(node)
             ground = Anchored({pair.there: await pair.anchor(scope)})
-            networks.append(pair.network(scope, ground, Told()))
+            networks.append(pair.network(pair.ports(scope, ground, Told())))
             pods.append(await pair.pod(node, scope))
 
         async def owners() -> int:
@@ -385,7 +394,7 @@ async def test_a_strangers_service_stays_as_it_is(
     async with pair_of(light_hub, light_target) as pair:
         scope, told = pair.scope(), Told()
         ground = Anchored({pair.there: await pair.anchor(scope)})
-        network = pair.network(scope, ground, told)
+        network = pair.network(pair.ports(scope, ground, told))
         body = {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 9}]}}
         stranger = await pair.target.create(SERVICES, body, namespace=pair.there)
         await pair.give()
@@ -405,7 +414,7 @@ async def test_c33_c47_services_and_policies_that_select_pods_are_told(
     """By watches of real servers."""
     async with pair_of(light_hub, light_target) as pair:
         scope, told = pair.scope(), Told()
-        network = pair.network(scope, Anchored({}), told)
+        network = pair.network(pair.ports(scope, Anchored({}), told))
         await pair.give()
         policy = {"metadata": {"name": "p"}, "spec": {"podSelector": {}}}
         await pair.hub.create(NETWORK_POLICIES, policy, namespace=pair.namespace)

@@ -40,6 +40,7 @@ from federate.model.resources import (
     PODS,
     SECRETS,
     SERVICEACCOUNTS,
+    SERVICES,
     Resource,
 )
 from federate.patch.document import STRATEGIC, PatchBody
@@ -513,6 +514,23 @@ class FakeCluster:
             obj.update(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
         elif resource == NODES:
             obj.setdefault("spec", {})
+        elif resource == SERVICES:
+            self._give_address(obj.setdefault("spec", {}))
+
+    def _give_address(self, spec: JsonDict) -> None:
+        """Give a Service the address that it asks for, or one that no other has."""
+        services = [obj for resource, obj in self.store.all() if resource == SERVICES]
+        taken = {spec_of(service).get("clusterIP") for service in services}
+        asked = spec.get("clusterIP")
+        if asked and asked != "None" and asked in taken:
+            detail = f'spec.clusterIPs: Invalid value: ["{asked}"]: failed to allocate IP {asked}: '
+            raise fakepods.invalid(detail + "provided IP is already allocated")
+        if not asked and spec.get("type") != "ExternalName":
+            net = "fd97::" if spec.get("ipFamilies") == ["IPv6"] else "10.97.0."
+            numbers = (f"{net}{number}" for number in itertools.count(1))
+            spec["clusterIP"] = next(one for one in numbers if one not in taken)
+        if spec.get("clusterIP", "None") != "None":
+            spec["clusterIPs"] = [spec["clusterIP"]]
 
     def _update(
         self, resource: Resource, key: ObjectKey, new: JsonDict, *, subresource: str

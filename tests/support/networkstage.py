@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from federate.cluster.store import Change
+from federate.companions.environment import Advertised
 from federate.companions.steps import Ground
 from federate.errors import FederateError
 from federate.flow.controller import Outcome
@@ -62,7 +63,13 @@ class VirtualNodeStage:
     """What one virtual node, in one process, knows and does."""
 
     def __init__(
-        self, stage: NetworkStage, scope: Scope, rules: NetworkRules, *, shares_hub: bool = False
+        self,
+        stage: NetworkStage,
+        scope: Scope,
+        rules: NetworkRules,
+        *,
+        shares_hub: bool = False,
+        advertised: Advertised | None = None,
     ) -> None:
         self.stage, self.scope, self.told = stage, scope, Told()
         self.ground = StageGround(stage.target, scope)
@@ -94,6 +101,7 @@ class VirtualNodeStage:
                 delete_bound=RateBound(per_second=50.0, burst=100, clock=clock),
                 clock=clock,
                 random=chance,
+                resolve=stage.resolve,
             ),
             AddressPorts(
                 read_hub=SharedRanges(hub, clock=clock).read
@@ -109,6 +117,7 @@ class VirtualNodeStage:
                 random=chance,
             ),
             services=hub_services(hub, clock=clock, random=chance),
+            advertised=advertised,
         )
 
     def _decided(self) -> None:
@@ -153,6 +162,8 @@ class NetworkStage:
         self.target = FakeCluster("target", self.clock)
         self.target_reachable, self.is_leaving = True, False
         self.nodes: list[VirtualNodeStage] = []
+        self.dns: dict[str, tuple[str, ...]] = {}
+        self.resolved: list[str] = []
         self.fault_of: Callable[[Call], Fault | None] = lambda _call: None
         for cluster in (self.hub, self.target):
             cluster.faults = self._fault
@@ -168,10 +179,22 @@ class NetworkStage:
     def client_name(self, scope: Scope) -> str:
         return scope.node_name
 
+    async def resolve(self, host: str) -> tuple[str, ...]:
+        """The DNS of where federate runs."""
+        self.resolved.append(host)
+        if host not in self.dns:
+            raise OSError("Name or service not known")
+        return self.dns[host]
+
     def virtual_node(
-        self, rules: NetworkRules, scope: Scope = SCOPE, *, shares_hub: bool = False
+        self,
+        rules: NetworkRules,
+        scope: Scope = SCOPE,
+        *,
+        shares_hub: bool = False,
+        advertised: Advertised | None = None,
     ) -> VirtualNodeStage:
-        return VirtualNodeStage(self, scope, rules, shares_hub=shares_hub)
+        return VirtualNodeStage(self, scope, rules, shares_hub=shares_hub, advertised=advertised)
 
     # -- the ground and the pods -----------------------------------------------------------------
 

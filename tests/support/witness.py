@@ -21,7 +21,16 @@ from federate.model.objects import (
     uid_of,
 )
 from federate.model.pods import grace_seconds_of, has_started, is_terminal, node_name_of, phase_of
-from federate.model.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, SERVICEACCOUNTS, SERVICES
+from federate.model.resources import (
+    CONFIGMAPS,
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICEACCOUNTS,
+    SERVICES,
+)
+from federate.services.door import is_door
 from federate.services.following import service_of
 from tests.support.fakecluster import FakeCluster
 from tests.support.fakestore import Change as Write
@@ -188,9 +197,11 @@ class Witness:
             return change.old is None  # the cluster's own controllers fill a new namespace
         if any(_came_along(one) for one in (change.old, change.new) if one is not None):
             return True
-        if change.resource == SERVICES:
+        if change.resource in (SERVICES, ENDPOINT_SLICES):
             return all(
-                service_of(SCOPE, one) for one in (change.old, change.new) if one is not None
+                service_of(SCOPE, one) or is_door(SCOPE, one)
+                for one in (change.old, change.new)
+                if one is not None
             )
         is_anchor = change.resource == CONFIGMAPS and change.key.name == ANCHOR.name
         is_new = change.old is None or _is_same_but_list(change.old, change.new)

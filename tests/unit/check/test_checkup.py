@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from federate.check.access import ACCESS_REVIEWS, RULES_REVIEWS, SUBJECT_REVIEWS
 from federate.check.checkup import Checked, EndPoint, check_all
 from federate.check.findings import FindingId, Status, StepResult
@@ -307,6 +309,25 @@ async def test_daemonsets_budgets_and_services_are_looked_at() -> None:
     assert not [r for r in results if r.status is Status.FAIL]
 
 
+async def test_a_virtual_node_without_a_taint_is_told_with_what_may_come() -> None:
+    """Whether it is registered already or not."""
+    async with bed() as pair:
+        pair.settings = replace(
+            pair.settings, targets=(replace(pair.settings.targets[0], taint_effect=None),)
+        )
+        wants_all: JsonDict = {"spec": {"template": {"spec": {}}}}
+        pair.hub.add(
+            DAEMONSETS, {"metadata": {"namespace": "kube-system", "name": "proxy"}, **wants_all}
+        )
+        before = await pair.check()
+        add_node(pair, hub=identity_of(pair.hub))
+        after = await pair.check()
+    for results in (before, after):
+        assert FindingId.NODE_NOT_TAINTED in findings(results, "hub")
+        assert FindingId.DAEMONSET_TOLERATES_NODE in findings(results, "hub")
+        assert status_of_steps(results, "hub")["node edge"] == "note"
+
+
 async def test_a_confined_target_is_looked_at_where_it_may_be() -> None:
     """Nothing is listed cluster-wide, a namespace that is missing stops work."""
     async with bed() as pair:
@@ -516,6 +537,35 @@ def refusing() -> Callable[..., Any]:
         raise Forbidden(f"{asked.plural} {key}", reason="Forbidden", status=403)
 
     return get
+
+
+@pytest.mark.parametrize(
+    ("advertised", "is_needed"),
+    [
+        (Advertised(host="192.0.2.1", port=6443), True),
+        (Advertised(host="hub.example.org", port=443), True),
+        (Advertised(host="192.0.2.1", port=443), False),
+    ],
+)
+async def test_who_may_not_make_the_way_to_the_hubs_api_server_is_told(
+    advertised: Advertised, is_needed: bool
+) -> None:
+    """Pods start all the same; what names lead to then, and the command that mends it, is said."""
+    async with bed() as pair:
+        with_companions(pair, replace(IDENTITY, advertised=advertised))
+        pair.at_target.allowed = lambda asked: asked["resource"] != "endpointslices"
+        told = [
+            finding
+            for result in await pair.check()
+            for finding in result.findings
+            if "endpointslices" in finding.what
+        ]
+        assert [finding.id for finding in told] == (
+            [FindingId.OPTIONAL_RIGHT_MISSING] if is_needed else []
+        )
+        for finding in told:
+            assert "HubNamesMissing" in finding.what
+            assert "--with pod-identity" in finding.fix
 
 
 TARGET = CompanionRules(identity=IdentityMode.TARGET, target_account="runner")

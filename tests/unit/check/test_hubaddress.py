@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from federate.check.connection import Leg, WayFacts
 from federate.check.findings import FindingId, Severity
-from federate.check.hubaddress import judge_hub_address, place_of
+from federate.check.hubaddress import API_NAME, judge_hub_address, judge_hub_names, place_of
 from federate.check.legs import walk
 from federate.check.readers import AUTHORITIES, read_access_of_pods
 from federate.companions.environment import Advertised
@@ -83,3 +84,29 @@ async def test_what_pods_believe_is_what_the_hub_tells_them(tmp_path: Path) -> N
         assert await failed(host, authority.ca.pem) is None
         assert await failed("localhost", authority.ca.pem) is Leg.TLS
         assert await failed(host, Authority().ca.pem) is Leg.TLS
+
+
+@pytest.mark.parametrize("failed", [None, *Leg])
+def test_only_a_certificate_speaks_against_the_names(failed: Leg | None) -> None:
+    """Where nothing answers, the address was told of already."""
+    found = judge_hub_names(facts(failed=failed), target_name="edge")
+    assert [one.id for one in found] == (
+        [FindingId.HUB_NAMES_NOT_BELIEVED] if failed is Leg.TLS else []
+    )
+    for one in found:
+        assert one.severity is Severity.WARN
+        assert "edge" in one.what
+        assert "kubernetes.default.svc" in one.fix
+
+
+async def test_a_certificate_without_the_names_is_found_out(tmp_path: Path) -> None:
+    """Whoever dials the address believes it, whoever dials a name does not."""
+    authority = Authority()
+    async with server_of(authority, tmp_path) as server:
+        host, _, port = server.removeprefix("https://").rpartition(":")
+        hub = hub_with(authority.ca.pem.decode())
+        access = await read_access_of_pods(hub.client(), Advertised(host=host, port=int(port)))
+        assert access is not None
+        assert (await walk(access, where="the configuration")).failed is None
+        named = await walk(replace(access, server_hostname=API_NAME), where="the configuration")
+        assert judge_hub_names(named, target_name="edge")

@@ -11,7 +11,7 @@ from federate.check.rights import Circumstances, Feature, Right, Side, rights, u
 from federate.companions.environment import Advertised
 from federate.companions.keys import Kind
 from federate.companions.rules import CompanionRules, IdentityMode
-from federate.model.resources import SECRETS
+from federate.model.resources import ENDPOINT_SLICES, SECRETS, SERVICES
 from federate.node.capacity import CapacityMode
 from tests.support.clock import run_virtual
 from tests.support.companionworlds import CompanionWorld, needing
@@ -25,6 +25,8 @@ HUB = rights(
     Circumstances(side=Side.HUB, node_names=("edge",), features=usual_features(is_confined=False))
 )
 TARGET = rights(Circumstances(side=Side.TARGET, features=usual_features(is_confined=False)))
+WITH_IDENTITY = usual_features(is_confined=False) | {Feature.POD_IDENTITY}
+LEADING = rights(Circumstances(side=Side.TARGET, features=WITH_IDENTITY))
 VERBS = {"replace": "update"}
 
 STORIES = {
@@ -74,8 +76,10 @@ def is_granted(call: Call, granted: tuple[Right, ...]) -> bool:
     )
 
 
-def refused(world: World, *, by_hub: tuple[Right, ...] = HUB) -> list[str]:
-    sides = ((world.hub, by_hub), (world.target, TARGET))
+def refused(
+    world: World, *, by_hub: tuple[Right, ...] = HUB, by_target: tuple[Right, ...] = TARGET
+) -> list[str]:
+    sides = ((world.hub, by_hub), (world.target, by_target))
     return [
         f"{cluster.name}: {call}"
         for cluster, granted in sides
@@ -145,7 +149,7 @@ def test_whatever_comes_along_nothing_is_asked_for_that_is_not_granted(
     async def lived() -> list[str]:
         rules = CompanionRules(
             identity=identity,
-            advertised=Advertised(host="hub", port=6443),
+            advertised=Advertised(host="192.0.2.1", port=6443),
             target_account="guest",
         )
         world = CompanionWorld(companions=rules)
@@ -158,15 +162,13 @@ def test_whatever_comes_along_nothing_is_asked_for_that_is_not_granted(
         for cluster in (world.hub, world.target):
             verbs = {call.verb for call in cluster.calls if call.resource == SECRETS}
             assert "list" not in verbs
-        return refused(world, by_hub=issuing if identity is IdentityMode.HUB else HUB)
+        if identity is IdentityMode.HUB:
+            made = [c for c in world.target.writes() if c.resource in (SERVICES, ENDPOINT_SLICES)]
+            assert {call.verb for call in made} == {"create", "patch"}
+            return refused(world, by_hub=issuing, by_target=LEADING)
+        return refused(world)
 
-    issuing = rights(
-        Circumstances(
-            side=Side.HUB,
-            node_names=("edge",),
-            features=usual_features(is_confined=False) | {Feature.POD_IDENTITY},
-        )
-    )
+    issuing = rights(Circumstances(side=Side.HUB, node_names=("edge",), features=WITH_IDENTITY))
     assert run_virtual(lived()) == []
 
 

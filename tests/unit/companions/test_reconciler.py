@@ -528,7 +528,7 @@ async def test_pods_that_are_refused_bring_nothing_along() -> None:
 @virtual_time
 async def test_pods_that_are_refused_are_issued_no_token() -> None:
     """A DaemonSet's agent may do much on the hub: nothing of its account goes to the target."""
-    advertised = Advertised(host="hub.example.org", port=6443)
+    advertised = Advertised(host="192.0.2.1", port=6443)
     rules = CompanionRules(identity=IdentityMode.HUB, advertised=advertised)
     world = CompanionWorld(companions=rules)
 

@@ -16,12 +16,15 @@ from federate.model.naming import anchor_name
 from federate.model.objects import JsonDict, ObjectKey
 from federate.model.resources import (
     CONFIGMAPS,
+    ENDPOINT_SLICES,
     EVENTS,
     NAMESPACES,
     PODS,
     SERVICEACCOUNTS,
+    SERVICES,
     Resource,
 )
+from federate.services.door import door_name, render_door
 from tests.support.builders import pod
 from tests.support.clock import ManualClock
 from tests.support.fakeclient import Call, Fault, Refuse
@@ -202,6 +205,31 @@ async def test_c22_an_entry_keeps_no_namespace_but_another_virtual_nodes_does() 
         if scope == OTHER_SCOPE:
             await b.assert_kept()
             b.target.store.remove(CONFIGMAPS, place)
+    assert await b.keeper.give_back() == [NAME]
+
+
+@pytest.mark.parametrize("resource", [SERVICES, ENDPOINT_SLICES])
+async def test_c22_a_door_keeps_no_namespace_but_another_virtual_nodes_does(resource: Any) -> None:
+    """It stands as long as the anchor does, for mirrors that may come."""
+    b = Bench()
+    listed = {"resources": [served(resource.plural, resource.kind)]}
+    b.target.documents["/apis"] = {"groups": [{"versions": [{"groupVersion": "x/v1"}]}]}
+    b.target.documents["/apis/x/v1"] = {"resources": []}
+    if resource == SERVICES:
+        b.target.documents["/api/v1"] = listed
+    else:
+        b.target.documents["/apis"]["groups"][0]["versions"][0]["groupVersion"] = (
+            resource.group_version
+        )
+        b.target.documents[resource.root] = listed
+    for scope in (OTHER_SCOPE, SCOPE):
+        anchor = {"metadata": {"name": anchor_name(scope), "uid": "uid-anchor"}}
+        bodies = render_door(scope, NAME, addresses=["192.0.2.1"], port=6443, anchor=anchor)
+        body = next(one for one in bodies if one["kind"] == resource.kind)
+        b.target.add(resource, body)
+        if scope == OTHER_SCOPE:
+            await b.assert_kept()
+            b.target.store.remove(resource, ObjectKey(NAME, door_name(scope)))
     assert await b.keeper.give_back() == [NAME]
 
 

@@ -46,6 +46,7 @@ from federate.model.pods import phase_of
 from federate.model.reasons import PodReason
 from federate.model.resources import (
     CONFIGMAPS,
+    ENDPOINT_SLICES,
     LEASES,
     NAMESPACES,
     NODES,
@@ -55,6 +56,7 @@ from federate.model.resources import (
 )
 from federate.node.leaving import leaving_patch
 from federate.runtime.election import DURATION_SECONDS, Election
+from federate.services.door import door_name, render_door
 from federate.services.following import ServiceKey, owner_of, render_service
 from federate.status.project import MIRRORED
 from tests.support.clock import run_virtual, virtual_time
@@ -144,6 +146,9 @@ async def brought(stage: LeaveStage, *keys: CompanionKey, **metadata: object) ->
     stage.bring(*keys, **metadata)
     stage.hub.delete_by_user(NODES, NODE)
     stage.hub.store.remove(PODS, A)  # the hub's pod GC
+
+
+DOOR_KINDS = (SERVICES, ENDPOINT_SLICES)
 
 
 def follow(stage: LeaveStage, name: str, *anchors: JsonDict) -> ObjectKey:
@@ -456,7 +461,7 @@ async def test_c31_tokens_of_pods_that_a_drain_waits_for_are_renewed() -> None:
     """By a command that was told nothing of `identity`: what came along tells of it."""
     stage = LeaveStage()
     stage.companions = CompanionRules(
-        identity=IdentityMode.HUB, advertised=Advertised(host="hub.example.org", port=6443)
+        identity=IdentityMode.HUB, advertised=Advertised(host="192.0.2.1", port=6443)
     )
     async with stage.alive():
         async with stage.federate("before"):
@@ -1222,3 +1227,32 @@ async def test_no_pod_is_freed_where_another_may_lead() -> None:
         with pytest.raises(FederateError, match="has lost its mark"):
             await stage.leave()
         assert stage.hub.find(PODS, fresh) is not None
+
+
+@virtual_time
+async def test_the_way_to_the_hubs_api_server_goes_too() -> None:
+    """By hand: a Service and its EndpointSlice, of this virtual node alone."""
+    stage = LeaveStage()
+    stage.companions = CompanionRules(
+        identity=IdentityMode.HUB, advertised=Advertised(host="192.0.2.1", port=6443)
+    )
+    async with stage.alive():
+        await stage.used("a")
+        door = ObjectKey(stage.namespace, door_name(stage.scope))
+        west = Scope(hub_id=stage.hub_id, node_name="west")
+        others = stage.target.read(CONFIGMAPS, ObjectKey(stage.shared, anchor_name(west)))
+        wests = render_door(west, stage.shared, addresses=["192.0.2.1"], port=6443, anchor=others)
+        kept = [stage.target.add(r, b) for r, b in zip(DOOR_KINDS, wests, strict=True)]
+        for resource in DOOR_KINDS:
+            assert stage.target.find(resource, door) is not None
+        await stage.leave()
+        assert stage.left_behind() == []
+        assert [stage.target.read(r, key_of(k)) for r, k in zip(DOOR_KINDS, kept, strict=True)] == (
+            kept
+        )
+    asked = [
+        (call.verb, call.resource.plural)
+        for call in stage.target.writes()
+        if call.client.startswith(COMMAND) and call.key == door
+    ]
+    assert asked == [("delete", "endpointslices"), ("delete", "services")]

@@ -53,6 +53,7 @@ from federate.model.pods import is_gated, node_name_of, phase_of
 from federate.model.resources import CLAIMS, PODS, SECRETS
 from federate.policy.rules import DaemonSetMode, ImageRewrite, Outcome, PolicyRules
 from federate.runtime.companions import identity_rules
+from federate.services.hubnames import UNLED, HubApi
 from federate.status.project import MIRRORED
 from tests.support import claimstage
 from tests.support.builders import PodBuilder, pod
@@ -306,6 +307,21 @@ def test_c30_what_names_another_claim_is_taken_back() -> None:
         assert isinstance(step, DeleteMirror), step
     same = plan_pod(sure(hub, found, claim_names={"data": "of-another"}), ruled(rules))
     assert isinstance(same, WriteHubPod)
+
+
+def test_c31_what_leads_elsewhere_than_the_hubs_api_server_is_taken_back() -> None:
+    """Its aliases can never change; while it is not known where they ought to lead, it waits."""
+    hub = intending(hub_pod()).build()
+    found = made(hub, RenderRules().leading(HubApi("10.96.0.7")))
+    for other in (UNLED, HubApi("10.96.0.8"), HubApi("10.96.0.7", "corp.example")):
+        step = plan_pod(sure(hub, found, hub_api=other), RULES)
+        assert isinstance(step, DeleteMirror), step
+        assert step.as_seen
+    same = plan_pod(sure(hub, found, hub_api=HubApi("10.96.0.7")), RULES)
+    assert isinstance(same, WriteHubPod), same
+    coming = Hold(coming=("the Service for the hub's API server",))
+    waits = plan_pod(sure(hub, found, hub_api=None, hold=coming, held_since=NOW), RULES)
+    assert isinstance(waits, Nothing), waits
 
 
 def test_c30_the_target_is_asked_again_what_it_shares() -> None:

@@ -33,6 +33,7 @@ from federate.model.marks import (
 from federate.model.objects import JsonDict, JsonObject, ObjectKey, annotations_of, labels_of
 from federate.policy.rules import PolicyRules
 from federate.services.dns import DnsRules
+from federate.services.hubnames import HubApi
 from tests.support.builders import PodBuilder, pod
 from tests.support.companions import TARGET_NAMESPACE, PlayedIdentity, target_name
 from tests.support.fakepods import TOKEN_PATH, TOKEN_VOLUME
@@ -499,3 +500,17 @@ def test_a_mirror_asks_the_dns_that_the_target_adds() -> None:
         "nameservers": ["10.0.0.53"],
         "searches": ["mine", "corp.example.org"],
     }
+
+
+def test_the_names_of_the_api_server_lead_to_the_hubs() -> None:
+    """Beside what the pod leads elsewhere itself; where they are led nowhere, nothing is added."""
+    own = {"ip": "203.0.113.9", "hostnames": ["db"]}
+    hub = pod("a").with_spec(hostAliases=[own]).build()
+    rules = RenderRules()
+    assert render_spec(hub, rules)["hostAliases"] == [own]
+    led = render_spec(hub, rules.leading(HubApi("10.96.0.7", "corp.example")))
+    names = [
+        *("kubernetes", "kubernetes.default", "kubernetes.default.svc"),
+        *("kubernetes.default.svc.cluster.local", "kubernetes.default.svc.corp.example"),
+    ]
+    assert led["hostAliases"] == [own, {"ip": "10.96.0.7", "hostnames": names}]

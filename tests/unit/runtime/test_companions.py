@@ -26,7 +26,7 @@ from tests.support.fakeclient import Call, Fault, Refuse
 from tests.support.fakecluster import FakeCluster
 from tests.support.scene import ANCHOR, SCOPE, TARGET_NAMESPACE, agreed
 
-HUB = CompanionRules(identity=IdentityMode.HUB, advertised=Advertised(host="hub.example", port=443))
+HUB = CompanionRules(identity=IdentityMode.HUB, advertised=Advertised(host="192.0.2.1", port=443))
 
 
 def test_without_companions_nothing_is_renamed_and_nobody_is_somebody() -> None:

@@ -21,9 +21,7 @@ from tests.support.scene import SCOPE, TARGET_NAMESPACE
 
 A, B = ObjectKey("default", "a"), ObjectKey("default", "b")
 BOTH = ((Kind.CONFIGMAP, "settings"), (Kind.SECRET, "db"))
-HUB = CompanionRules(
-    identity=IdentityMode.HUB, advertised=Advertised(host="hub.example.org", port=6443)
-)
+HUB = CompanionRules(identity=IdentityMode.HUB, advertised=Advertised(host="192.0.2.1", port=6443))
 
 
 def there(world: CompanionWorld) -> list[Kind]:

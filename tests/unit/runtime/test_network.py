@@ -8,11 +8,13 @@ from typing import Any
 
 from federate.companions.environment import Advertised
 from federate.companions.rules import CompanionRules, IdentityMode
+from federate.errors import Forbidden
 from federate.model.marks import RECORD_ANNOTATION, MirrorRecord
 from federate.model.objects import JsonDict, ObjectKey, condition_of, status_of
 from federate.model.pods import NODE_TYPE_LABEL, VIRTUAL_NODE_TYPE
 from federate.model.resources import (
     CONFIGMAPS,
+    ENDPOINT_SLICES,
     NETWORK_POLICIES,
     NODES,
     PODS,
@@ -21,10 +23,12 @@ from federate.model.resources import (
     SERVICES,
 )
 from federate.services.addressing import LOOK_SECONDS
+from federate.services.door import door_name
 from federate.services.reconciler import LINGER_SECONDS
 from federate.services.rules import AddressMode, FollowMode, NetworkPolicyMode, NetworkRules
 from tests.support.builders import PodBuilder, pod
 from tests.support.clock import virtual_time
+from tests.support.fakeclient import Refuse
 from tests.support.fakecluster import POD_IP, FakeCluster
 from tests.support.scene import SCOPE, TARGET_NAMESPACE
 from tests.support.worlds import World
@@ -39,9 +43,10 @@ FOLLOWING = NetworkRules(
 )
 AUTO = NetworkRules(addresses=AddressMode.AUTO, network_policies=NetworkPolicyMode.IGNORE)
 AS_ON_HUB = CompanionRules(
-    identity=IdentityMode.HUB, advertised=Advertised(host="hub.example.org", port=6443)
+    identity=IdentityMode.HUB, advertised=Advertised(host="192.0.2.1", port=6443)
 )
 ROOT_CA = "kube-root-ca.crt"
+QUIET = NetworkRules(addresses=AddressMode.HIDE, network_policies=NetworkPolicyMode.IGNORE)
 REFUSING = NetworkRules(addresses=AddressMode.HIDE, network_policies=NetworkPolicyMode.REFUSE)
 
 
@@ -218,3 +223,67 @@ async def test_services_that_nobody_asks_for_are_not_read() -> None:
         await world.until(lambda: world.mirror(WEB) is not None)
         await asyncio.sleep(10.0)
         assert not [call for call in world.hub.calls if call.resource == SERVICES]
+
+
+def aliases(world: World) -> list[JsonDict]:
+    """What a pod's mirror has in its hosts file beside the usual."""
+    mirror = world.mirror(WEB)
+    assert mirror is not None
+    found: list[JsonDict] = mirror["spec"].get("hostAliases") or []
+    return found
+
+
+def as_on_hub(advertised: Advertised) -> NetworkWorld:
+    """A world whose pods speak to the hub's API server as themselves."""
+    companions = CompanionRules(identity=IdentityMode.HUB, advertised=advertised)
+    world = NetworkWorld(QUIET, companions=companions)
+    with world.others():
+        world.hub.add(SERVICEACCOUNTS, {"metadata": {"namespace": "default", "name": "default"}})
+        world.hub.add(CONFIGMAPS, {"metadata": {"namespace": "default", "name": ROOT_CA}})
+    return world
+
+
+@virtual_time
+async def test_c31_a_mirror_finds_the_hubs_api_server_by_its_names() -> None:
+    """Through a Service of the target; the next process makes no other mirror of it."""
+    world = as_on_hub(Advertised(host="192.0.2.1", port=6443))
+    door = ObjectKey(TARGET_NAMESPACE, door_name(SCOPE))
+    async with world.running():
+        world.submit(web())
+        await world.until(lambda: world.mirror(WEB) is not None)
+        address = world.target.read(SERVICES, door)["spec"]["clusterIP"]
+        [alias] = aliases(world)
+        assert alias["ip"] == address
+        assert "kubernetes.default.svc" in alias["hostnames"]
+        assert not world.broken
+    async with world.running():
+        await asyncio.sleep(300.0)
+        assert aliases(world) == [alias]
+        created = [c for c in world.target.calls if (c.verb, c.resource) == ("create", PODS)]
+        assert len(created) == 1
+        assert not world.broken
+
+
+@virtual_time
+async def test_c31_an_address_that_serves_at_443_is_in_the_mirror_itself() -> None:
+    world = as_on_hub(Advertised(host="192.0.2.1", port=443))
+    async with world.running():
+        world.submit(web())
+        await world.until(lambda: world.mirror(WEB) is not None)
+        assert [alias["ip"] for alias in aliases(world)] == ["192.0.2.1"]
+        assert not [c for c in world.target.calls if c.resource in (SERVICES, ENDPOINT_SLICES)]
+
+
+@virtual_time
+async def test_c31_a_pod_starts_without_the_names_where_the_target_refuses() -> None:
+    """An Event of the pod says where they lead then."""
+    world = as_on_hub(Advertised(host="192.0.2.1", port=6443))
+    world.fault_of = lambda call: (
+        Refuse(Forbidden("no", status=403)) if call.resource == ENDPOINT_SLICES else None
+    )
+    async with world.running():
+        world.submit(web())
+        await world.until(lambda: world.mirror(WEB) is not None)
+        assert aliases(world) == []
+        assert world.process.object_events.about("HubNamesMissing") == ["Pod web"]
+        assert not world.broken

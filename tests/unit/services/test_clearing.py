@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from federate.errors import LeadershipLost
+from federate.errors import Forbidden, LeadershipLost
 from federate.model.marks import Scope
-from federate.model.objects import key_of
-from federate.model.resources import SERVICES
+from federate.model.objects import ObjectKey, key_of
+from federate.model.resources import ENDPOINT_SLICES, SERVICES
 from federate.services.clearing import followed_services, take_back_service
+from federate.services.door import door_name, render_door
 from federate.services.rules import AddressMode, FollowMode, NetworkRules
 from tests.support.clock import virtual_time
+from tests.support.fakeclient import Refuse
 from tests.support.networkstage import THERE, NetworkStage
 from tests.support.scene import SCOPE, TARGET_NAMESPACE
 
@@ -93,3 +95,26 @@ async def test_who_may_not_act_does_not() -> None:
     with pytest.raises(LeadershipLost):
         await take_back_service(target, SCOPE, service, fence=fence)
     assert stage.there() is not None
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+@virtual_time
+async def test_a_door_goes_with_its_endpoints(is_closed: bool) -> None:
+    """Where these may not be deleted they go with the anchor."""
+    stage = NetworkStage()
+    anchor = stage.lay_ground()
+    key = ObjectKey(TARGET_NAMESPACE, door_name(SCOPE))
+    both = render_door(SCOPE, key.namespace, addresses=["192.0.2.1"], port=6443, anchor=anchor)
+    for resource, body in zip((SERVICES, ENDPOINT_SLICES), both, strict=True):
+        stage.target.add(resource, body)
+    target = stage.target.client()
+    assert await followed_services(target, SECOND) == []
+    [service] = await followed_services(target, SCOPE)
+    assert key_of(service) == key
+    if is_closed:
+        stage.fault_of = lambda call: (
+            Refuse(Forbidden("no", status=403)) if call.resource == ENDPOINT_SLICES else None
+        )
+    assert await take_back_service(target, SCOPE, service, fence=nothing) == "asked to go"
+    assert stage.target.find(SERVICES, key) is None
+    assert (stage.target.find(ENDPOINT_SLICES, key) is not None) is is_closed
