@@ -1,6 +1,7 @@
 """Read what ginkgo reports of a run: which specs it ran and how each ended."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,9 @@ from .origin import UNKNOWN, Origin
 
 MESSAGE_CHARACTERS = 400
 """Enough to see what a spec waited for; whole messages dump pods and nodes."""
+
+TOKEN = re.compile(r"eyJ[\w-]+(\.[\w-]*)*")
+"""A JWT, as service accounts have; it may be cut off."""
 
 
 class Outcome(StrEnum):
@@ -126,6 +130,6 @@ def result_of(spec: Mapping[str, Any]) -> Result:
 
 
 def shortened(message: str) -> str:
-    """Bring a message to one line of bearable length."""
-    line = " ".join(message.split())
+    """Bring a message to one line of bearable length, without the tokens that specs print."""
+    line = TOKEN.sub("(a token)", " ".join(message.split()))
     return line if len(line) <= MESSAGE_CHARACTERS else f"{line[:MESSAGE_CHARACTERS]} …"

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from e2e.conformance.results import MESSAGE_CHARACTERS, Outcome, read_report, read_selection
+from e2e.conformance.results import (
+    MESSAGE_CHARACTERS,
+    Outcome,
+    read_report,
+    read_selection,
+    shortened,
+)
 from tests.support.ginkgo import spec_report as spec
 from tests.support.ginkgo import whole_report
 
@@ -97,3 +103,10 @@ def test_of_a_run_without_running_the_chosen_are_read() -> None:
     setup = spec("", LeafNodeType="BeforeSuite", NumAttempts=0)
     text = report(setup, spec("a", NumAttempts=0), spec("b", "skipped", NumAttempts=0))
     assert read_selection(text) == ["[sig-node] Pods a"]
+
+
+def test_c73_tokens_that_specs_print_are_left_out() -> None:
+    """Some print the file that a pod finds; what is recorded goes into the repository."""
+    said = "content of file: eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJodHRwcyJ9.c2lnbmVk-_ perms: -rw-r--r--"
+    assert shortened(said) == "content of file: (a token) perms: -rw-r--r--"
+    assert shortened("of file: eyJhbGciOiJSUzI1Ni") == "of file: (a token)"
