@@ -110,9 +110,7 @@ def read_record(text: str) -> dict[str, Runs]:
     """
     try:
         content: dict[str, Any] = json.loads(text)
-        # Older files tell of all runs nothing but the version of Kubernetes.
-        runs = content.get("runs") or [{"kubernetes": content["version"]}]
-        origins = [Origin(**one) for one in runs]
+        origins = [Origin(**one) for one in content["runs"]]
         return {
             name: Runs(
                 direct=replace(
