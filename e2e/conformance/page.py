@@ -18,7 +18,8 @@ only usable node is virtual. What passes on the target, in its one run there, sh
 the node. Through the node a skip counts as a failure. What differs was run up to five times more;
 what passes then is named as flaky. `make conformance` runs them again, `make conformance
 ARGS=--page` prints the figure without a run; e2e/conformance/results has every spec. What this
-means for what you run: [which features work](features.md).
+means for what you run: [which features work](features.md). Of slices besides the figure a part may
+have been run: the numbers are of what was.
 
 The setting: two kind clusters of one node each, joined so that pods reach each other's addresses;
 identity `hub`, `services: all`, `volumes.claims: target` and a policy that allows everything
